@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedkit.federated.round_game import RoundGame
-from fedkit.learning.architectures import Architecture, build
+from fedkit.federated.round_games import RoundGame
 from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.models import Model, build
 
 CLIENTS = 10
 
@@ -111,13 +111,11 @@ def state_dict_loop(
             yield (module(x).argmax(1) == y).double()
 
 
-def named(arch: Architecture, module: nn.Module, params: Tensor) -> dict[str, Tensor]:
+def named(arch: Model, module: nn.Module, params: Tensor) -> dict[str, Tensor]:
     """A flat vector as the state dictionary of a plain module."""
     return {
         key: part.view(like.shape).clone()
-        for (key, like), part in zip(
-            module.state_dict().items(), arch.split(params[None]), strict=True
-        )
+        for (key, like), part in zip(module.state_dict().items(), arch.split(params), strict=True)
     }
 
 

@@ -18,7 +18,7 @@ from benchmarks.coalitions import alternate, environment, peak_mb
 from benchmarks.rounds import client_data
 from fedkit.federated.clients import Federation
 from fedkit.federated.retraining import train_with_sizes
-from fedkit.learning.architectures import build
+from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD
 from fedkit.methods.fedccea import sample_sizes
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.coalitions import MODULES, alternate, environment, peak_mb
-from fedkit.learning.architectures import build
+from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD, train_clients
 
 CLIENTS, IMAGES = 10, 600

@@ -18,8 +18,8 @@ _HOMES = homes(
         "federated": "Adversaries ClassCosine ClientTable Dirichlet Estimated Exact FedAdam "
         "FedYogi Federation History IID Krum Mavericks Median NoValue Plan Proportional "
         "RandomValues RoundGame ShuffledValues SizeAsValue SizeWeighted Strategy TrimmedMean "
-        "UniformSelection UniformWeights federation_from_arrays make_federation run",
-        "learning": "Architecture Evaluator LocalSGD ScikitLinear build share_right train_clients",
+        "UniformSelection UniformWeights federation_from_arrays make_federation round_game run",
+        "learning": "Evaluator LocalSGD Model build model_of share_right train_clients",
         "estimators": "BanzhafSampling ComplementarySampling Estimator "
         "GTGShapley MultilinearSampling PermutationSampling ProxySampling TruncatedMonteCarlo "
         "estimate estimate_many precise settled",

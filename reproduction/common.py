@@ -121,7 +121,7 @@ def lockstep(
     of :func:`fedkit.federated.rounds.run`.
     """
     from fedkit.federated.rounds import run  # imports torch, which no table needs
-    from fedkit.learning.architectures import build
+    from fedkit.learning.models import build
 
     if remembered is not None:
         keep, kept = rows.remember, remembered

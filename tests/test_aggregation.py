@@ -43,7 +43,11 @@ def stepped(rule, updates, sizes=None, memory=None, base=(10.0, -20.0), left_out
     """The next model of one round, as a list, less its base."""
     base, updates = torch.tensor(base), torch.tensor(updates)
     sizes = np.ones(len(updates)) if sizes is None else np.array(sizes)
-    r = SimpleNamespace(index=4, base=base, updates=updates, sizes=sizes, left_out=left_out)
+    model = SimpleNamespace(n_parameters=len(base))
+    r = SimpleNamespace(
+        index=4, architecture=model, base=base, updates=updates, directions=updates, sizes=sizes,
+        left_out=left_out,
+    )  # fmt: skip
     table = SimpleNamespace(memory={} if memory is None else memory)
     return (rule.step(r, None, table) - base).tolist()
 

@@ -1,5 +1,6 @@
 """Coalition utilities against averaging state dictionaries and running a torch.nn module."""
 
+import copy
 import itertools
 import warnings
 
@@ -9,10 +10,10 @@ import torch
 from rounding import assert_close
 from torch import nn
 
-from fedkit.federated.round_game import RoundGame
-from fedkit.learning.architectures import build
+from fedkit.federated.round_games import RoundGame
 from fedkit.learning.evaluation import Evaluator, share_right
 from fedkit.learning.evaluation import _margins as margins_of
+from fedkit.learning.models import build
 
 K = 4
 ALL = np.array(list(itertools.product([False, True], repeat=K)))
@@ -28,7 +29,7 @@ ARCHS = [
 
 
 def setting(name, shape, n=37, seed=0):
-    """Architecture, base, updates large enough to change predictions, images, labels."""
+    """Model, base, updates large enough to change predictions, images, labels."""
     arch, rng = build(name, shape, 3), np.random.default_rng(seed)
     base = arch.init(rng)
     updates = torch.stack([arch.init(rng) for _ in range(K)]) * torch.tensor([[2], [1], [3], [4]])
@@ -39,8 +40,10 @@ def setting(name, shape, n=37, seed=0):
 def plain_logits(arch, base, updates, x, w):
     """Average, then one forward pass, in double precision (the oracle)."""
     params = base.double() + torch.from_numpy(w) @ updates.double()
+    module = copy.deepcopy(arch.module).double()
+    nn.utils.vector_to_parameters(params, module.parameters())
     with torch.no_grad():
-        return arch.forward(params[None], x.double())[0]
+        return module(x.double())
 
 
 def plain_utility(utility, logits, y):
@@ -67,8 +70,6 @@ def test_values_are_those_of_averaged_models(name, shape, path):
         assert_close(got, expected)
         few = evaluator.evaluate(evaluator.prepare(base, updates), weights[5:7])  # the direct way
         assert_close(few, expected[5:7])
-        evaluator._convolves = False  # as on CUDA
-        assert_close(RoundGame(evaluator, base, updates, SIZES)(ALL), expected)
         models = base + torch.from_numpy(weights[:3]).float() @ updates
         assert_close(evaluator.utilities(models), expected[:3])
 
@@ -115,8 +116,8 @@ def test_chunks_do_not_change_the_result(name, shape, path, monkeypatch):
     assert_close(tight(ALL[::-1])[::-1], values)
     monkeypatch.setattr("fedkit.learning.evaluation._CPU_TILE_BYTES", 1)
     monkeypatch.setattr("fedkit.learning.evaluation._CPU_GROUP_BYTES", 1)
-    monkeypatch.setattr("fedkit.learning.first_layer._CPU_COLUMNS", 100)
-    monkeypatch.setattr("fedkit.learning.first_layer._CPU_CONVOLVED", 1)
+    monkeypatch.setattr("fedkit.learning.evaluation._CPU_COLUMNS", 100)
+    monkeypatch.setattr("fedkit.learning.evaluation._CPU_CONVOLVED", 1)
     assert_close(game_of(1)(ALL), values)
     assert_close(np.concatenate([game_of(1)(row[None]) for row in ALL]), values)
 

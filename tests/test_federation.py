@@ -23,7 +23,7 @@ from fedkit.federated.valuers import (
     SizeAsValue,
 )
 from fedkit.games.valuation import Valuation
-from fedkit.learning.architectures import build
+from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.methods.fedms import FedMS
 from fedkit.methods.fedowen import EpsilonGreedy, OwenSampling, Softmax
@@ -244,11 +244,12 @@ def test_without_validation_data_only_what_does_not_score_models_runs():
         run([replace(blind, x_test=blind.x_val, y_test=blind.y_val)], MLP, plain, PLAN, [1])
 
 
-def test_a_module_with_frozen_parameters_is_refused():
+def test_frozen_parameters_stay_at_home():
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(6, 4), torch.nn.Linear(4, 3))
     net[1].requires_grad_(False)
-    with pytest.raises(ValueError, match=r"frozen parameters \(1.weight, 1.bias\)"):
-        run([toy()], net, OWEN, PLAN, [1])
+    assert run([toy()], net, OWEN, PLAN, [1]).models.shape == (1, 4 * 3 + 3)
+    with pytest.raises(ValueError, match="has no trained parameters"):
+        run([toy()], net.requires_grad_(False), OWEN, PLAN, [1])
 
 
 def test_a_run_depends_on_no_global_setting_of_torch():

@@ -25,7 +25,7 @@ from flwr.app import (
 from flwr.serverapp.strategy import FedAdam, FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedkit.flower import Valued, to_arrays, to_vector
+from fedkit.flower import Valued, to_arrays, to_row
 from fedkit.flower.apps import client
 from fedkit.flower.demo import Setting, difference, play
 
@@ -105,7 +105,7 @@ def test_values_and_weights_are_those_of_our_own_loop(value):
     result = start(valued, Loop())
     assert_runs_alike(valued.history, ours)
     assert valued.numbers == {node: i for i, node in enumerate(NODES)}
-    assert_models_alike(to_vector(result.arrays), ours.models[0])
+    assert_models_alike(to_row(SETTING.architecture(), result.arrays), ours.models[0])
     for one, other in zip(valued.history.rounds, ours.rounds, strict=True):
         assert one.pop("left_out") == other.pop("left_out") == []
         assert one == pytest.approx(other, abs=1e-3)
@@ -205,7 +205,7 @@ def test_without_a_rule_the_inner_strategy_decides():
         inner = FedAdam(fraction_evaluate=0.0)
         valued = strategy(inner, aggregate=None)
         results.append(start(valued if wrap else inner, Loop()))
-    both = [to_vector(result.arrays) for result in results]
+    both = [to_row(SETTING.architecture(), result.arrays) for result in results]
     assert_models_alike(*both)
     assert np.isnan([row["weight"] for row in valued.history.clients]).all()
     assert valued.history.contributions().names == ("0", "1", "2", "3")
@@ -216,7 +216,7 @@ def test_weights_reach_an_inner_optimiser_and_zeros_keep_the_model():
     models = []
     for spoil in (None, spoiled(dict.fromkeys((0, 1, 3), "away"))):
         valued = strategy(FedAdam(fraction_evaluate=0.0), aggregate=only)
-        models.append(to_vector(start(valued, Loop(spoil=spoil)).arrays))
+        models.append(to_row(SETTING.architecture(), start(valued, Loop(spoil=spoil)).arrays))
     assert_models_alike(*models)
 
     valued = strategy(aggregate=lambda r, valuation, clients: np.zeros(len(r.sizes)))
@@ -285,7 +285,7 @@ def test_what_does_not_fit_is_told_in_a_sentence():
     with pytest.raises(ValueError, match="inner is 3"):
         strategy(3)
     valued = strategy()
-    with pytest.raises(ValueError, match=r"hold 3 numbers and mlp-16 has \d+ parameters"):
+    with pytest.raises(ValueError, match="arrays is no state of mlp-16: missing keys"):
         valued.start(Loop(), ArrayRecord([np.zeros(3, np.float32)]), 1)
 
     class Steps:

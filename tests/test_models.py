@@ -1,4 +1,4 @@
-"""Layers and architectures against torch.nn with the same weights."""
+"""Networks and rows: named networks by their parts, kernels against torch, states by key."""
 
 from __future__ import annotations
 
@@ -10,53 +10,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedkit.learning.architectures import build
-from fedkit.learning.first_layer import FirstLayer
-from fedkit.learning.layers import (
-    Conv2d,
-    MaxPool,
+import fedkit as fk
+from fedkit.learning.chains import (
     convolve_and_pool,
     grown,
     largest,
     max_pool_2x2,
-    run_layers,
+    run_chain,
 )
-
-
-class Block(nn.Module):
-    """A basic residual block with GroupNorm, in the usual torch.nn way."""
-
-    def __init__(self, c_in, c_out, stride, groups):
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Conv2d(c_in, c_out, 3, stride, 1, bias=False),
-            nn.GroupNorm(groups, c_out),
-            nn.ReLU(),
-            nn.Conv2d(c_out, c_out, 3, 1, 1, bias=False),
-            nn.GroupNorm(groups, c_out),
-        )
-        self.skip = nn.Sequential()
-        if stride != 1 or c_in != c_out:
-            self.skip = nn.Sequential(
-                nn.Conv2d(c_in, c_out, 1, stride, bias=False), nn.GroupNorm(groups, c_out)
-            )
-
-    def forward(self, x):
-        return torch.relu(self.body(x) + self.skip(x))
-
-
-def resnet(widths, blocks, groups):
-    layers: list[nn.Module] = [
-        nn.Conv2d(3, widths[0], 3, 1, 1, bias=False),
-        nn.GroupNorm(groups, widths[0]),
-        nn.ReLU(),
-    ]
-    c_in = widths[0]
-    for stage, c_out in enumerate(widths):
-        for block in range(blocks):
-            layers.append(Block(c_in, c_out, 2 if stage and not block else 1, groups))
-            c_in = c_out
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(c_in, 10))
+from fedkit.learning.evaluation import _FirstLayer
+from fedkit.learning.models import build, model_of, state_of
 
 
 def mlp(*sizes):
@@ -77,64 +40,126 @@ def lenet(c, first, second, flat, classes=10):
     return convolutional([c, 6, 16], [first, second], flat, 120, 84, classes)
 
 
+def resnet(widths, blocks, groups):
+    """The network as a function of its parameters in their order, by torch's functions alone."""
+
+    def run(parameters, x):
+        left = iter(parameters)
+
+        def normed(x, stride, padding):
+            x = F.conv2d(x, next(left), None, stride, padding)
+            return F.group_norm(x, groups, next(left), next(left))
+
+        x = torch.relu(normed(x, 1, 1))
+        for stage in range(len(widths)):
+            for block in range(blocks):
+                stride = 2 if stage and not block else 1
+                body = normed(torch.relu(normed(x, stride, 1)), 1, 1)
+                x = torch.relu(body + (normed(x, 2, 0) if stride == 2 else x))
+        return F.linear(x.mean((2, 3)), next(left), next(left))
+
+    return run
+
+
+def as_function(module):
+    def run(parameters, x):
+        named = zip((key for key, _ in module.named_parameters()), parameters, strict=True)
+        return torch.func.functional_call(module, dict(named), (x,))
+
+    return run
+
+
 CASES = {
-    "mlp-20": ((1, 28, 28), lambda: mlp(784, 20, 10)),
-    "mlp-20-7": ((3, 8, 8), lambda: mlp(192, 20, 7, 10)),
-    "lenet5": ((1, 28, 28), lambda: lenet(1, 2, 0, 400)),
-    "lenet5 ": ((3, 32, 32), lambda: lenet(3, 0, 0, 400)),
-    "lenet5  ": ((1, 8, 8), lambda: lenet(1, 2, 2, 64)),
-    "cnn": ((3, 32, 32), lambda: convolutional([3, 32, 64], [2, 2], 4096, 512, 10)),
-    "resnet20": ((3, 32, 32), lambda: resnet((16, 32, 64), 3, 8)),
-    "resnet18": ((3, 32, 32), lambda: resnet((64, 128, 256, 512), 2, 32)),
+    "mlp-20": ((1, 28, 28), as_function(mlp(784, 20, 10))),
+    "mlp-20-7": ((3, 8, 8), as_function(mlp(192, 20, 7, 10))),
+    "lenet5": ((1, 28, 28), as_function(lenet(1, 2, 0, 400))),
+    "lenet5 ": ((3, 32, 32), as_function(lenet(3, 0, 0, 400))),
+    "lenet5  ": ((1, 8, 8), as_function(lenet(1, 2, 2, 64))),
+    "cnn": ((3, 32, 32), as_function(convolutional([3, 32, 64], [2, 2], 4096, 512, 10))),
+    "resnet20": ((3, 32, 32), resnet((16, 32, 64), 3, 8)),
+    "resnet18": ((3, 32, 32), resnet((64, 128, 256, 512), 2, 32)),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_logits_are_those_of_a_torch_module(case):
-    shape, make = CASES[case]
-    arch, module = build(case.strip(), shape, 10), make()
-    rng = np.random.default_rng(3)
-    params = torch.stack([arch.init(rng) for _ in range(2)])
-    params += 0.01 * torch.from_numpy(rng.standard_normal(params.shape, dtype=np.float32))
+def test_networks_are_what_their_papers_say(case):
+    shape, plain = CASES[case]
+    model, rng = build(case.strip(), shape, 10), np.random.default_rng(3)
+    rows = torch.stack([model.init(rng) for _ in range(2)])
+    rows += 0.01 * torch.from_numpy(rng.standard_normal(rows.shape, dtype=np.float32))
     own = torch.from_numpy(rng.standard_normal((2, 3, *shape), dtype=np.float32))
     with torch.no_grad():
         for x in (own, own[0]):  # images of each model, and images that both share
-            logits = arch.forward(params, x)
-            assert logits.shape == (2, 3, 10)
-            for s in range(2):
-                nn.utils.vector_to_parameters(params[s], module.parameters())
-                reference = module(x[s] if x.dim() == 5 else x)
-                torch.testing.assert_close(logits[s], reference, rtol=1e-4, atol=1e-5)
-                alone = arch.forward(params[s : s + 1], x[s : s + 1] if x.dim() == 5 else x)
-                torch.testing.assert_close(alone[0], reference, rtol=1e-4, atol=1e-5)
+            for stacked in (False, True):
+                logits = model.forward(rows, x, stacked=stacked)
+                assert logits.shape == (2, 3, 10)
+                for s in range(2):
+                    expected = plain(model.split(rows[s]), x[s] if x.dim() == 5 else x)
+                    torch.testing.assert_close(logits[s], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_init_is_pytorchs_default_rule_and_depends_on_the_generator_alone():
-    arch = build("lenet5", (1, 28, 28), 10)
-    first, again = (arch.init(np.random.default_rng(7)) for _ in range(2))
+def test_initial_parameters_are_pytorchs_default_rule_and_depend_on_the_generator_alone():
+    state = torch.random.get_rng_state()
+    model = build("lenet5", (1, 28, 28), 10)
+    first, again = (model.init(np.random.default_rng(7)) for _ in range(2))
     assert torch.equal(first, again)
-    module = lenet(1, 2, 0, 400)
-    for ours, theirs in zip(arch.split(first[None]), module.parameters(), strict=True):
-        assert ours[0].shape == theirs.shape
-        if ours.dim() > 2:
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert first.numel() == model.size == model.n_parameters == 61706
+    for ours, theirs in zip(model.split(first), lenet(1, 2, 0, 400).parameters(), strict=True):
+        assert ours.shape == theirs.shape
+        if ours.dim() > 1:
             bound = 1 / np.sqrt(theirs[0].numel())
             assert 0.8 * bound < ours.abs().max() <= bound
+    normed = build("resnet20", (3, 8, 8), 10)
+    named = dict(zip(normed.keys, normed.split(normed.init(np.random.default_rng(0))), strict=True))
+    assert named["1.weight"].eq(1).all()
+    assert named["1.bias"].eq(0).all()
 
 
-def test_flat_vectors_split_into_names_and_back():
-    arch = build("lenet5", (1, 28, 28), 10)
-    assert arch.n_parameters == 61706
-    params = torch.arange(2 * arch.n_parameters, dtype=torch.float32).view(2, -1)
-    named = arch.unflatten(params)
-    assert list(named)[:2] == ["conv1.weight", "conv1.bias"]
-    assert named["conv2.weight"].shape == (2, 16, 6, 5, 5)
-    assert torch.equal(arch.flatten(list(named.values())), params)
-    assert arch.unflatten(params[0])["fc3.bias"].shape == (10,)
-    weight, bias = arch.last_layer(params)
+def test_rows_split_into_tensors_and_back():
+    model = build("lenet5", (1, 28, 28), 10)
+    rows = torch.arange(2 * model.size, dtype=torch.float32).view(2, -1)
+    tensors = model.split(rows)
+    assert tensors[2].shape == (2, 16, 6, 5, 5)
+    assert torch.equal(model.flatten(tensors), rows)
+    weight, bias = model.last_layer(rows)
     assert weight.shape == (2, 10, 84)
-    assert torch.equal(bias, params[:, -10:])
-    tail = arch.split(params[:, 156:], skip=156)
-    assert torch.equal(tail[0], named["conv2.weight"])
+    assert torch.equal(bias, rows[:, -10:])
+    assert torch.equal(model.row(model.state(rows[1])), rows[1])
+
+
+def test_a_row_has_parameters_first_and_then_running_statistics():
+    net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    net[1].running_mean += 3.0
+    model = model_of(net, torch.ones(5, 4))
+    row = model.row(net)
+    assert model.keys[-2:] == ("1.running_mean", "1.running_var")
+    flat = nn.utils.parameters_to_vector(net.parameters())
+    assert torch.equal(model.parameters_of(row), flat.detach())
+    assert row[model.n_parameters :].tolist() == [3.0] * 3 + [1.0] * 3
+    assert all(torch.equal(net.state_dict()[k], t) for k, t in model.state(row).items())
+
+
+def test_keys_are_matched_by_name_and_what_differs_is_named(tmp_path):
+    net = mlp(4, 4, 4)
+    model, state = model_of(net, torch.ones(5, 4)), net.state_dict()
+    expected = model.row(net)
+    torch.save({"epoch": 3, "model": state}, tmp_path / "client.pt")
+    backwards = dict(reversed(state.items()))
+    arrays = {key: tensor.numpy() for key, tensor in state.items()}
+    for given in (backwards, arrays, tmp_path / "client.pt", expected.numpy()):
+        assert torch.equal(model.row(given), expected)
+    assert state_of(7) == 7
+    for given, told in (
+        ({**state, "9.bias": torch.ones(1)}, r"missing keys \[\], keys too many \['9.bias'\]"),
+        (dict(list(state.items())[1:]), r"missing keys \['1.weight'\]"),
+        ({f"module.{k}": t for k, t in state.items()}, r"model.module.state_dict\(\)"),
+        ({**state, "1.bias": torch.ones(3)}, r"\['1.bias'\] is .*1, 1, 1.* is expected"),
+        ({**state, "1.bias": torch.ones(4) + 1j}, "is expected"),
+        (expected[1:], r"has shape \(39,\); \(40,\) is expected"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            model.row(given)
 
 
 @pytest.mark.parametrize(
@@ -152,16 +177,19 @@ def test_what_cannot_be_built_is_refused(name, side, message):
 
 
 def test_wrong_shapes_are_refused():
-    arch = build("mlp-5", (1, 4, 4), 3)
-    params = torch.zeros(2, arch.n_parameters)
-    with pytest.raises(ValueError, match=r"params\[None\]"):
-        arch.forward(params[0], torch.zeros(1, 1, 4, 4))
-    with pytest.raises(ValueError, match="images have shape"):
-        arch.forward(params, torch.zeros(6, 1, 5, 4))
-    with pytest.raises(ValueError, match="images have shape"):
-        arch.forward(params, torch.zeros(3, 6, 1, 4, 4))
-    with pytest.raises(ValueError, match="parameters of length"):
-        arch.unflatten(params[:, 1:])
+    model = fk.build("mlp-5", (1, 4, 4), 3)
+    rows = torch.zeros(2, model.size)
+    for call, told in (
+        (lambda: model.forward(rows[0], torch.zeros(1, 1, 4, 4)), r"params\[None\]"),
+        (lambda: model.forward(rows, torch.zeros(6, 1, 5, 4)), "samples have shape"),
+        (lambda: model.forward(rows, torch.zeros(3, 6, 1, 4, 4)), "samples have shape"),
+        (lambda: model.split(rows[:, 1:]), "rows of length"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            call()
+
+
+# ------------------------------------------------------------------------------- kernels
 
 
 @pytest.mark.parametrize("shape", [(3, 2, 6, 8), (1, 1, 5, 7), (2, 3, 2, 2), (4, 1, 9, 4)])
@@ -178,12 +206,6 @@ def test_pooling_is_torchs_ties_and_gradients_included(shape):
     assert torch.equal(*gradients)
 
 
-def test_other_sizes_take_torchs_kernel():
-    x = torch.arange(2 * 3 * 1 * 6 * 6, dtype=torch.float32).view(2, 3, 1, 6, 6)
-    expected = F.max_pool2d(x.flatten(0, 1), 3).view(2, 3, 1, 2, 2)
-    assert torch.equal(MaxPool(3).forward((), x), expected)
-
-
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_convolution_and_its_pool_in_one_step(bias):
     rng = np.random.default_rng(1)
@@ -192,13 +214,15 @@ def test_a_convolution_and_its_pool_in_one_step(bias):
     added = torch.tensor(rng.normal(size=7), dtype=torch.float32) if bias else None
     with torch.no_grad():
         for stride, padding, size in ((1, 0, 2), (1, 2, 2), (2, 1, 3)):
+            layer = nn.Conv2d(6, 7, 5, stride, padding, bias=bias)
             expected = F.max_pool2d(F.conv2d(x, weight, added, stride, padding), size)
             reach = grown(largest(x), weight, added)
-            got = convolve_and_pool(x, weight, added, stride, padding, size, reach)
+            got = convolve_and_pool(layer, weight, added, x=x, size=size, reach=reach)
             torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-4)
+        layer = nn.Conv2d(6, 7, 5, bias=bias)
         for large in (torch.nan, torch.inf, 3e38):
-            beyond = grown(largest(x * large), weight, added)
-            got = convolve_and_pool(x * large, weight, added, 1, 0, 2, beyond)
+            reach = grown(largest(x * large), weight, added)
+            got = convolve_and_pool(layer, weight, added, x=x * large, size=2, reach=reach)
             expected = F.max_pool2d(F.conv2d(x * large, weight, added), 2)
             torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
 
@@ -211,18 +235,18 @@ def test_bounds_are_of_absolute_values_and_count_the_bias():
 
 def test_a_bound_of_the_images_is_none_of_what_a_layer_made_of_them():
     """A first convolution overflows, and infinity less infinity is NaN in three of four pixels."""
-    layers = [Conv2d(1, 2, 1), Conv2d(2, 1, 1), MaxPool()]
+    layers = [nn.Conv2d(1, 2, 1), nn.Conv2d(2, 1, 1), nn.MaxPool2d(2)]
     wide, difference = torch.tensor([1e30, 1e30]), torch.tensor([1.0, -1.0])
-    own = [wide.view(1, 2, 1, 1, 1), torch.zeros(1, 2)]
-    own += [difference.view(1, 1, 2, 1, 1), torch.zeros(1, 1)]
+    own = [wide.view(2, 1, 1, 1), torch.zeros(2), difference.view(1, 2, 1, 1), torch.zeros(1)]
     x = torch.full((1, 1, 2, 2), 1e30)
     x[..., 0, 0] = 0.0
     with torch.no_grad():
-        assert run_layers(layers, own, x, torch.tensor(1e30)).isnan().all()
+        assert run_chain(layers, own, x, torch.tensor(1e30)).isnan().all()
 
 
 def test_the_bound_of_convolutions_is_that_of_all_groups():
-    head = FirstLayer.of(build("lenet5", (1, 28, 28), 10))
+    head = _FirstLayer.of(build("lenet5", (1, 28, 28), 10))
+    assert head is not None
     params = torch.zeros(head.together + 1, head.n_parameters)
     params[-1] = 1.0  # alone in the second group
     out = torch.empty(len(params), 2 * head.width)

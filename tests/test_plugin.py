@@ -65,7 +65,7 @@ def test_the_examples_run_in_their_order_and_are_short(monkeypatch, here: Path, 
         exec(block, names)
     assert re.search(r"method +fedowen +my_values:Alone@[0-9a-f]{10}\n", capsys.readouterr().out)
     assert len(names["mine"].client_data(1)[0]) == 80
-    (cosines,) = fk.CosineValues().value([SimpleNamespace(updates=names["updates"])])
+    (cosines,) = fk.CosineValues().value([SimpleNamespace(directions=names["updates"])])
     assert names["cosines"].tolist() == pytest.approx(cosines.values, abs=1e-5)
     assert 1 < names["skewed"].summary()["classes"] < 2
     assert not names["found"].failures

@@ -11,7 +11,7 @@ from fedkit.federated import retraining_cache as trainings
 from fedkit.federated.adversaries import Adversaries, ScaledUpdate
 from fedkit.federated.retraining import RetrainingGame, train_with_sizes
 from fedkit.federated.retraining_cache import RetrainingCache
-from fedkit.learning.foreign import classifier
+from fedkit.learning.models import classifier
 from fedkit.methods.fedccea import sample_sizes, simulate
 from reproduction.staleness import SIZE_LIMIT
 
@@ -126,7 +126,7 @@ def test_two_modules_of_one_kind_have_files_of_their_own(problem, tmp_path):
         net = torch.nn.Sequential(
             torch.nn.Flatten(), torch.nn.Linear(pixels, width), torch.nn.Linear(width, 10)
         )
-        arch = classifier("Sequential", net, f.x_test, torch.device("cpu"))
+        arch = classifier("Sequential", net, f.x_test)
         plain = train_with_sizes(f, arch, local, sizes, device="cpu")
         kept = RetrainingCache(tmp_path)(f, arch, local, sizes, device="cpu")
         assert_same_answers(kept, plain, len(f.y_test))

@@ -58,13 +58,14 @@ SEED = whole(0)
 
 # An argument that a sentence calls by another word.
 WORDS = {
-    "arch": ("architecture",), "x": ("images", "features"), "y": ("labels", "label"),
+    "x": ("images", "features"), "y": ("labels", "label"),
     "federations": ("federation",), "datasets": ("client",), "clients": ("client",),
     "test": ("test data",), "groups": ("group", "attack"), "coalitions": ("coalition",),
     "names": ("name",), "x_task": ("task party",), "parties": ("party",),
     "ids": ("IDs",), "updates": ("update",), "games": ("game",), "estimators": ("estimator",),
-    "seeds": ("seed",), "rows": ("row",), "scenarios": ("scenario",), "rngs": ("generators",),
-    "i": ("clients",), "params": ("models",), "standard_errors": ("standard errors",),
+    "seeds": ("seed",), "rows": ("row", "models"), "scenarios": ("scenario",),
+    "rngs": ("generators",),
+    "i": ("clients",), "architecture": ("model",), "standard_errors": ("standard errors",),
     "record": ("values",),
 }  # fmt: skip
 
@@ -183,7 +184,6 @@ def policies() -> Iterator[Row]:
     }  # fmt: skip
     yield "ScaledUpdate", federated.ScaledUpdate, {"factor": 2.0}, {"factor": real()}
     yield "TrimmedMean", fk.TrimmedMean, {"share": 0.2}, {"share": [*real(0, 0.5), 0.5]}
-    yield "ScikitLinear", fk.ScikitLinear, None, {"model": OBJECT}  # type: ignore[misc]
     yield "share_right", fk.share_right, {"margins": [[1.0, -1.0]]}, {
         "margins": [*OTHER, True, ["a"]],
     }  # fmt: skip
@@ -307,9 +307,9 @@ def federations() -> Iterator[Row]:
     tensors: Bad = [*OBJECT, np.ones(3), torch.zeros(0), torch.zeros(2, 2)]
     devices: Bad = ["gpu", "cuda:99"]
     yield "Evaluator", fk.Evaluator, {
-        "arch": arch, "x": f.x_val, "y": f.y_val, "device": "cpu",
+        "model": arch, "x": f.x_val, "y": f.y_val, "device": "cpu",
     }, {
-        "arch": OBJECT, "x": [*tensors, f.x_val * NAN, f.x_val + INF],
+        "model": OBJECT, "x": [*tensors, f.x_val * NAN, f.x_val + INF],
         "y": [*tensors, f.y_val * NAN, f.y_val + 0.5], "device": devices,
         "utility": CHOICE, "memory_mb": optional(whole(1)), "path": CHOICE,
     }  # fmt: skip
@@ -320,16 +320,16 @@ def federations() -> Iterator[Row]:
         "updates": [*tensors, updates * INF],
         "sizes": [*NUMBERS, [1, -1], [1, 2, 3]], "weighting": CHOICE,
     }  # fmt: skip
-    yield "Evaluator.utilities", w["evaluator"].utilities, {"params": base[None]}, {
-        "params": [*tensors, base],
+    yield "Evaluator.utilities", w["evaluator"].utilities, {"rows": base[None]}, {
+        "rows": [*tensors, base],
     }  # fmt: skip
     yield "Federation.client_data", f.client_data, {"i": 0}, {"i": whole(0, 3)}
     x, y = f.x[:4], f.y[:4]
     yield "train_clients", fk.train_clients, {
-        "arch": arch, "start": base[None], "datasets": [(x, y)], "config": w["local"],
+        "model": arch, "start": base[None], "datasets": [(x, y)], "config": w["local"],
         "rngs": [w["rng"]], "device": "cpu",
     }, {
-        "arch": OBJECT, "start": tensors,
+        "model": OBJECT, "start": tensors,
         "datasets": [[(x, y[:2])], [(x, y + 9)]], "path": CHOICE, "device": devices,
     }  # fmt: skip
     yield "make_federation", fk.make_federation, {

@@ -7,7 +7,7 @@ from rounding import assert_trained_alike
 from test_models import lenet, mlp
 from torch import nn
 
-from fedkit.learning.architectures import build
+from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD, train_clients
 
 SIZES = [37, 0, 16, 5, 40]

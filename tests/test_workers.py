@@ -5,11 +5,11 @@ import pytest
 import torch
 from rounding import assert_close, assert_trained_alike
 
-from fedkit.federated.round_game import RoundGame
-from fedkit.learning.architectures import build
+from fedkit.federated.round_games import RoundGame
+from fedkit.learning.device import for_each
 from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD, train_clients
-from fedkit.learning.workers import for_each
 
 
 @pytest.fixture

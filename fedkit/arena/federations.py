@@ -28,7 +28,7 @@ from fedkit.federated.adversaries import (
 from fedkit.federated.clients import Federation, Transform, make_federation
 from fedkit.federated.partitioners import IID, Dirichlet, Mavericks, Partitioner, QuantitySkew
 from fedkit.federated.selection import LateJoiners, Selection, UniformSelection
-from fedkit.learning.architectures import Architecture, build
+from fedkit.learning.models import Model, build
 from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
 
@@ -144,7 +144,7 @@ class Planted:
     ----------
     federation : Federation
         Its validation images are those that are seen.
-    architecture : Architecture
+    architecture : Model
     adversaries : Adversaries
         Those who misuse their data do so in the federation already.
     select : Selection
@@ -166,7 +166,7 @@ class Planted:
     """
 
     federation: Federation
-    architecture: Architecture
+    architecture: Model
     adversaries: Adversaries
     select: Selection
     role: IntArray

@@ -196,7 +196,9 @@ class SeenRound:
     """A round, of which a method sees what it declared."""
 
     _FREE = ("index", "participants", "architecture", "local", "weighting")
-    _ASKED: Mapping[str, str] = {"updates": "updates", "base": "updates", "sizes": "sizes"}
+    _ASKED: Mapping[str, str] = {
+        "updates": "updates", "directions": "updates", "base": "updates", "sizes": "sizes",
+    }  # fmt: skip
 
     def __init__(self, r: Round, view: View, utility: str) -> None:
         self._round, self._view, self._utility = r, view, utility
@@ -234,7 +236,7 @@ class SeenEvaluator:
     def __init__(self, evaluator: Evaluator, view: View) -> None:
         self._evaluator, self._view = evaluator, view
         self.x, self.y = evaluator.x.clone(), evaluator.y.clone()
-        self.arch = evaluator.arch
+        self.model = evaluator.model
 
     def utilities(self, params: torch.Tensor) -> FloatArray:
         """Utility of each model of ``[B, P]``, the one that the rounds were asked for."""

@@ -20,8 +20,7 @@ from fedkit.federated.adversaries import Adversaries, check_cast
 from fedkit.federated.clients import Federation
 from fedkit.federated.selection import UniformSelection
 from fedkit.intervals import kendalls_tau
-from fedkit.learning.architectures import Architecture, build
-from fedkit.learning.foreign import classifier
+from fedkit.learning.models import Model, build, classifier
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,7 +80,7 @@ class Compared:
 
 def compare(
     federation: Federation,
-    model: str | Architecture | nn.Module = "mlp-32",
+    model: str | Model | nn.Module = "mlp-32",
     methods: Sequence[Entry] | Mapping[str, Entry] | None = None,
     *,
     rounds: int = 8,
@@ -100,7 +99,7 @@ def compare(
     ----------
     federation : Federation
         Such as from :func:`~fedkit.federated.clients.federation_from_arrays`.
-    model : str, Architecture or torch module
+    model : str, Model or torch module
         As for ``fk.build``, or what it returns; a module as ``fk.run`` takes it, from its
         parameters on.
     methods : sequence or dict, optional
@@ -133,7 +132,7 @@ def compare(
     if isinstance(model, str):
         model = build(model, federation.input_shape, federation.n_classes)
     elif isinstance(model, nn.Module):
-        model = classifier("model", model, federation.x, torch.device("cpu"))
+        model = classifier("model", model, federation.x)
     having("model", model, "init", "name")
     check_cast(federation, adversaries)
     s = Scenario(

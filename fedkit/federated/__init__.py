@@ -22,7 +22,7 @@ _LATER = homes(
         "rounds": "Plan Strategy keep_latest keep_total run",
         "retraining_cache": "RetrainingCache",
         "retraining": "RetrainingGame train_with_sizes",
-        "round_game": "RoundGame",
+        "round_games": "RoundGame round_game",
     }
 )
 

@@ -147,7 +147,8 @@ class Krum:
         if k < 3:
             return Median().step(r, valuation, clients)
         remaining = max(self.malicious - unusable, 0)
-        apart = ((r.updates - u).double().square().sum(dim=1).sort().values for u in r.updates)
+        own = r.directions
+        apart = ((own - u).double().square().sum(dim=1).sort().values for u in own)
         scores = [float(row[1 : k - remaining - 1].sum()) for row in apart]  # row[0]: itself
         return r.base + r.updates[int(np.argmin(scores))]
 
@@ -197,7 +198,9 @@ class FedAdam:
         m = self.beta1 * m + (1 - self.beta1) * mean
         v = self._second(v, mean.square())
         clients.memory["server optimiser"] = (m, v)
-        return r.base + self.lr * m / (v.sqrt() + self.tau)
+        model, n = r.base + self.lr * m / (v.sqrt() + self.tau), r.architecture.n_parameters
+        model[n:] = r.base[n:] + mean[n:]  # running statistics are averaged, not optimised
+        return model
 
 
 @dataclass(frozen=True)

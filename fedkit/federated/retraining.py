@@ -21,9 +21,9 @@ from fedkit.federated.clients import Federation
 from fedkit.federated.sample_space import SampleSpace, in_sample_space, plain_and_dense
 from fedkit.games.coalitions import Coalitions
 from fedkit.games.game import Game
-from fedkit.learning.architectures import Architecture
 from fedkit.learning.device import find_device
 from fedkit.learning.evaluation import Evaluator, Score
+from fedkit.learning.models import Model
 from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.streams import Streams
 
@@ -46,7 +46,7 @@ class InOrder(np.random.Generator):
 
 def train_with_sizes(
     federation: Federation,
-    architecture: Architecture,
+    architecture: Model,
     local: LocalSGD,
     sizes: npt.ArrayLike,
     *,
@@ -64,7 +64,7 @@ def train_with_sizes(
     Parameters
     ----------
     federation : Federation
-    architecture : Architecture
+    architecture : Model
     local : LocalSGD
         Local training; every client goes through its samples in the same order.
     sizes : int array (B, R, n)
@@ -145,9 +145,9 @@ def train_with_sizes(
     return np.stack(accuracy, axis=1)
 
 
-def _check_parts(federation: Federation, architecture: Architecture, local: LocalSGD) -> None:
+def _check_parts(federation: Federation, architecture: Model, local: LocalSGD) -> None:
     having("federation", federation, "client_data", "x_test")
-    having("architecture", architecture, "init", "n_parameters")
+    having("architecture", architecture, "init", "size")
     having("local", local, "batches", "lr")
 
 
@@ -187,7 +187,7 @@ Advance = Callable[[Tensor, IntArray, FloatArray, int], Tensor]
 
 def _on_weights(
     federation: Federation,
-    arch: Architecture,
+    arch: Model,
     local: LocalSGD,
     device: torch.device,
     adversaries: Adversaries | None = None,
@@ -214,7 +214,7 @@ def _on_weights(
 
 def _in_sample_space(
     federation: Federation,
-    arch: Architecture,
+    arch: Model,
     local: LocalSGD,
     device: torch.device,
     on_weights: Advance,
@@ -269,7 +269,7 @@ class RetrainingGame(Game):
     def __init__(
         self,
         federation: Federation,
-        architecture: Architecture,
+        architecture: Model,
         local: LocalSGD,
         rounds: int,
         seed: int = 0,

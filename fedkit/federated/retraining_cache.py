@@ -13,8 +13,7 @@ import torch
 from fedkit.atomic import write_arrays
 from fedkit.federated.clients import Federation
 from fedkit.federated.retraining import check_sizes, train_with_sizes
-from fedkit.learning.architectures import Architecture
-from fedkit.learning.foreign import WholeModule
+from fedkit.learning.models import Model
 from fedkit.learning.training import LocalSGD
 
 __all__ = ["RetrainingCache"]
@@ -48,7 +47,7 @@ class RetrainingCache:
     def __call__(
         self,
         federation: Federation,
-        architecture: Architecture,
+        architecture: Model,
         local: LocalSGD,
         sizes: npt.ArrayLike,
         *,
@@ -90,16 +89,15 @@ class RetrainingCache:
         return np.array([known[k] for k in keys]).reshape(len(keys), rounds) / tests
 
 
-def _file_name(f: Federation, arch: Architecture, local: LocalSGD, seed: int) -> str:
+def _file_name(f: Federation, arch: Model, local: LocalSGD, seed: int) -> str:
     """Name a file after everything but the sizes that decides how good a federation gets."""
     digest = hashlib.blake2b(digest_size=8)
     shape = (arch.name, arch.input_shape, arch.n_classes)
     digest.update(repr((shape, local, seed, f.sizes.tolist())).encode())
     if arch.start is not None:  # a module: its kind names neither layers nor first weights
-        digest.update(repr(arch.layers).encode())
-        modules = [layer.module for _, layer in arch.layers if isinstance(layer, WholeModule)]
-        for tensor in (arch.start, *(buffer for module in modules for buffer in module.buffers())):
-            digest.update(tensor.cpu().numpy().tobytes())
+        digest.update(repr((arch.module, arch.keys)).encode())
+        for tensor in (arch.start, *arch.module.parameters(), *arch.module.buffers()):
+            digest.update(tensor.detach().double().cpu().numpy().tobytes())
     for x, y in (*map(f.client_data, range(f.n_clients)), (f.x_test, f.y_test)):
         digest.update(x.cpu().numpy().tobytes())
         digest.update(y.cpu().numpy().tobytes())

@@ -27,11 +27,10 @@ from fedkit.federated.history import History
 from fedkit.federated.selection import ClientTable, Selection
 from fedkit.federated.valuers import Round, ValuePolicy, check_policy
 from fedkit.games.valuation import Valuation
-from fedkit.learning.architectures import Architecture
 from fedkit.learning.device import find_device
 from fedkit.learning.evaluation import Evaluator, Score
-from fedkit.learning.foreign import classifier
-from fedkit.learning.training import LocalSGD, train_clients
+from fedkit.learning.models import Model, classifier
+from fedkit.learning.training import LocalSGD, check_batches, train_clients
 from fedkit.streams import Streams
 
 __all__ = ["Plan", "Strategy", "keep_latest", "keep_total", "run"]
@@ -234,7 +233,7 @@ class _Replicate:
 
     def losses(self, ids: IntArray) -> FloatArray:
         """Mean loss of the global model on the data of some clients, which must own data."""
-        arch, device = self.evaluator.arch, self.evaluator.device
+        arch, device = self.evaluator.model, self.evaluator.device
         data = (self.federation.client_data(int(i)) for i in ids)
         judges = [Evaluator(arch, x, y, "negative_loss", device=device) for x, y in data]
         return np.array([-judge.utilities(self.model[None])[0] for judge in judges], np.float64)
@@ -244,7 +243,7 @@ class _Replicate:
 class _Run:
     """Replicates in lockstep."""
 
-    architecture: Architecture
+    architecture: Model
     strategy: Strategy
     plan: Plan
     device: torch.device
@@ -273,6 +272,7 @@ class _Run:
             arch.init(Streams(seed).generator("model")).to(self.device),
         )
         replicate.table.losses = replicate.losses
+        check_batches(arch, self.plan.local, f.sizes.tolist())
         self.replicates.append(replicate)
 
     def lap(self, phase: str | None = None) -> None:
@@ -368,7 +368,7 @@ class _Run:
 
 def run(
     federations: Sequence[Federation],
-    architecture: Architecture | nn.Module,
+    architecture: Model | nn.Module,
     strategy: Strategy,
     plan: Plan,
     seeds: Sequence[int],
@@ -386,9 +386,9 @@ def run(
         One per replicate; they may share their tensors.
     architecture, strategy, plan
         The model, the policies, and what is fixed across strategies.  A torch module is taken as
-        ``fk.Evaluator`` takes it: every seed starts from its parameters, and clients
-        train all of them in evaluation mode (no dropout, buffers as they are); a frozen one is
-        refused.
+        ``fk.Evaluator`` takes it: every seed starts from its state, and clients
+        train in training mode all parameters that ask for a gradient; running statistics are
+        averaged with them.
     seeds : sequence of int
         Root seed per replicate.  Equal seeds give equal initial models and client batches under
         different strategies, and equal draws of one selector, so comparisons can be paired.
@@ -454,7 +454,7 @@ def run(
         )
     place = find_device(device)
     if isinstance(architecture, nn.Module):
-        architecture = classifier("architecture", architecture, federations[0].x, place)
+        architecture = classifier("architecture", architecture, federations[0].x)
     lockstep = _Run(architecture, strategy, plan, place, probe, attack)
     for federation, seed in zip(federations, seeds, strict=True):
         lockstep.add(federation, seed)

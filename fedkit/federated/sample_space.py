@@ -17,8 +17,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.learning.architectures import Architecture
-from fedkit.learning.training import Data, LocalSGD, is_dense
+from fedkit.learning.models import Model
+from fedkit.learning.training import Data, LocalSGD
 
 __all__ = ["SampleSpace", "in_sample_space", "plain_and_dense"]
 
@@ -27,13 +27,13 @@ IntArray = npt.NDArray[np.int64]
 _GROUP = 16
 
 
-def plain_and_dense(arch: Architecture, local: LocalSGD) -> bool:
+def plain_and_dense(arch: Model, local: LocalSGD) -> bool:
     """Say whether sample space gives what local training gives: linear layers and plain SGD."""
     plain = local.momentum == local.weight_decay == local.proximal == 0 and local.steps is None
-    return plain and is_dense(arch)
+    return plain and arch.dense
 
 
-def in_sample_space(arch: Architecture, local: LocalSGD, samples: int) -> bool:
+def in_sample_space(arch: Model, local: LocalSGD, samples: int) -> bool:
     """Say whether :class:`SampleSpace` applies, and is cheaper.
 
     An output of the first layer costs about ``2 d`` products per sample and epoch on weights (d
@@ -49,9 +49,7 @@ class SampleSpace:
     float32 [n, C, H, W] and labels int64 [n].
     """
 
-    def __init__(
-        self, arch: Architecture, data: Data, local: LocalSGD, device: torch.device
-    ) -> None:
+    def __init__(self, arch: Model, data: Data, local: LocalSGD, device: torch.device) -> None:
         self.arch, self.local = arch, local
         self.x = data[0].flatten(1).to(device, torch.float32)
         self.gram = self.x @ self.x.T + 1.0  # the bias is the weight of an input that is always 1

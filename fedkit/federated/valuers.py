@@ -12,12 +12,12 @@ import torch
 
 from fedkit.checks import choice, flag, having, one_line, whole
 from fedkit.estimators import Estimator, estimate_many
-from fedkit.federated.round_game import RoundGame
+from fedkit.federated.round_games import RoundGame
 from fedkit.games.exact import shapley
 from fedkit.games.game import Game, NoGainRule, normalise
 from fedkit.games.valuation import Valuation
-from fedkit.learning.architectures import Architecture
 from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.models import Model
 from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
 
@@ -39,7 +39,8 @@ class Round:
     ----------
     index : int
         From 0.
-    architecture : Architecture
+    architecture : Model
+        The network; a row of P numbers is its travelling state.
     base : float32[P]
         Global model that the participants started from.
     updates : float32[k, P]
@@ -59,7 +60,7 @@ class Round:
     """
 
     index: int
-    architecture: Architecture
+    architecture: Model
     base: torch.Tensor
     updates: torch.Tensor
     participants: IntArray
@@ -78,6 +79,11 @@ class Round:
         """
         game = RoundGame(self.evaluator, self.base, self.updates, self.sizes, self.weighting)
         return normalise(game, no_gain=no_gain) if normalised else game
+
+    @property
+    def directions(self) -> torch.Tensor:
+        """The parameters' part of `updates`, on which cosines, lengths and distances act."""
+        return self.architecture.parameters_of(self.updates)
 
     def with_updates(self, updates: torch.Tensor | np.ndarray) -> Round:
         """The round with other updates, float32[k, P], in the place of the trained ones."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedkit.extras import homes, later
 
-_HOMES = homes({"valued": "Valued to_arrays to_vector"})
+_HOMES = homes({"valued": "Valued to_arrays to_row"})
 
 __all__ = list(_HOMES)
 __getattr__ = later(__name__, _HOMES)

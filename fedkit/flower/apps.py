@@ -7,7 +7,7 @@ from pathlib import Path
 from fedkit.extras import need
 from fedkit.federated.history import History
 from fedkit.flower.demo import Setting
-from fedkit.flower.valued import Valued, to_arrays, to_vector
+from fedkit.flower.valued import Valued, to_arrays, to_row
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.training import train_clients
 from fedkit.streams import Streams
@@ -41,7 +41,8 @@ def train(message: Message, context: Context) -> Message:
     sent = message.content
     number = sent.config_records["config"]["server-round"]
     rng = Streams(setting.seed).child("round", int(str(number)) - 1).generator("client", i)
-    start, data = to_vector(sent.array_records["arrays"]), federation.client_data(i)
+    data = federation.client_data(i)
+    start = to_row(architecture, sent.array_records["arrays"])
     local = setting.plan().local
     (model,) = train_clients(architecture, start[None], [data], local, [rng], device="cpu")
     reply: dict[str, ArrayRecord | MetricRecord | ConfigRecord] = {

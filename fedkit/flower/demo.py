@@ -32,7 +32,7 @@ from fedkit.federated import (
     run,
 )
 from fedkit.federated.partitioners import Dirichlet
-from fedkit.learning import Architecture, LocalSGD, build
+from fedkit.learning import LocalSGD, Model, build
 
 __all__ = ["Setting", "difference", "play"]
 
@@ -85,7 +85,7 @@ class Setting:
         """Digits, uneven in labels and sizes."""
         return make_federation(load("digits"), self.clients, Dirichlet(0.5), seed=self.seed)
 
-    def architecture(self) -> Architecture:
+    def architecture(self) -> Model:
         """A small perceptron."""
         return build("mlp-16", (1, 8, 8), 10)
 

@@ -24,8 +24,8 @@ from fedkit.federated.rounds import (
 from fedkit.federated.rounds import Strategy as Policies
 from fedkit.federated.selection import ClientTable, Selection, UniformSelection
 from fedkit.federated.valuers import Round, ValuePolicy
-from fedkit.learning.architectures import Architecture
 from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.models import Model
 from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
 
@@ -35,21 +35,24 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord  # noqa: E
 from flwr.serverapp import Grid  # noqa: E402
 from flwr.serverapp.strategy import Strategy  # noqa: E402
 
-__all__ = ["Valued", "to_arrays", "to_vector"]
+__all__ = ["Valued", "to_arrays", "to_row"]
 
 _MOST_CLIENTS = 1 << 16  # no client may ask for a larger number
 _MOST_SAMPLES = 1 << 40  # nor claim more samples: sums of sizes stay exact
 
 
-def to_vector(arrays: ArrayRecord) -> torch.Tensor:
-    """The numbers of all arrays in their order, float32 ``[P]``."""
-    parts = [part.ravel() for part in arrays.to_numpy_ndarrays()]
-    return torch.from_numpy(np.concatenate(parts).astype(np.float32, casting="same_kind"))
+def to_row(model: Model, arrays: ArrayRecord) -> torch.Tensor:
+    """The row ``[P]`` of a model in arrays, by their names; numbered ones are its whole state."""
+    state = {name: array.numpy() for name, array in arrays.items()}
+    keys = list(model.module.state_dict())
+    if list(state) == [str(i) for i in range(len(keys))]:  # a list of arrays, as Flower stores it
+        state = dict(zip(keys, state.values(), strict=True))
+    return model.row(state, "arrays", others=True)
 
 
-def to_arrays(architecture: Architecture, vector: torch.Tensor) -> ArrayRecord:
-    """Parameters ``[P]`` as arrays under their names."""
-    return ArrayRecord(architecture.unflatten(vector.detach().cpu()))
+def to_arrays(model: Model, row: torch.Tensor) -> ArrayRecord:
+    """The whole state of a model as arrays under their names."""
+    return ArrayRecord(model.state(row.cpu()))
 
 
 class _Unsaid:
@@ -77,8 +80,8 @@ class Valued(Strategy):
     value : ValuePolicy
         Such as ``fk.Exact()`` or ``fk.Estimated(fk.GTGShapley(), budget=50)``.
     evaluator : Evaluator
-        Utility on the server's validation set; its architecture has the parameters that clients
-        send, in their order and nothing else (no buffers).
+        Utility on the server's validation set; its model has the state that clients
+        send: ``ArrayRecord(module.state_dict())``.
     select : Selection, optional
         Keeps some of the nodes that `inner` has sampled; all are asked until one has replied.
         ``label_counts`` and ``losses`` stay unknown.
@@ -133,7 +136,7 @@ class Valued(Strategy):
         seed: int = 0,
     ) -> None:
         having("inner", inner, "configure_train", "aggregate_train")
-        having("evaluator", evaluator, "arch", "prepare", "evaluate")
+        having("evaluator", evaluator, "model", "prepare", "evaluate")
         if (select is None) != (participants is None):
             raise ValueError("select and participants belong together; give both or neither")
         if newcomers is not None and select is None:
@@ -189,13 +192,8 @@ class Valued(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Keep the messages of the inner strategy to nodes that are selected, and some unknown."""
-        self._base, arch = to_vector(arrays), self.evaluator.arch
+        self._base = to_row(self.evaluator.model, arrays)
         self._shapes = {name: array.numpy().shape for name, array in arrays.items()}
-        if len(self._base) != arch.n_parameters:
-            raise ValueError(
-                f"the arrays of round {server_round} hold {len(self._base)} numbers and "
-                f"{arch.name} has {arch.n_parameters} parameters; send these alone, in their order"
-            )
         messages = list(self.inner.configure_train(server_round, arrays, config, grid))
         if self.select is None or self.participants is None or self.table is None:
             return messages
@@ -231,7 +229,7 @@ class Valued(Strategy):
         ids, good, updates, sizes = zip(*sorted(read, key=lambda item: item[0]), strict=True)
         unusable = np.setdiff1d([self._of(m) for m, _, _ in answers], ids)
         r = Round(
-            server_round - 1, self.evaluator.arch, self._base, torch.stack(updates), np.array(ids),
+            server_round - 1, self.evaluator.model, self._base, torch.stack(updates), np.array(ids),
             np.array(sizes), self.evaluator, self.local, self.weighting,
             self._stream(server_round), left_out=tuple(unusable.tolist()),
         )  # fmt: skip
@@ -251,7 +249,7 @@ class Valued(Strategy):
         arrays, metrics = None, None  # no weight at all keeps the model
         if good:
             arrays, metrics = self.inner.aggregate_train(server_round, [*errors, *good])
-        model = self._base if arrays is None else to_vector(arrays)
+        model = self._base if arrays is None else to_row(self.evaluator.model, arrays)
         accuracy = float("nan") if self.test is None else float(self.test.utilities(model[None])[0])
         for row in self.history.rounds[-1:]:
             row["last"] = False
@@ -283,7 +281,7 @@ class Valued(Strategy):
             if {name: array.numpy().shape for name, array in arrays.items()} != self._shapes:
                 return None, size
             message.content[key] = ordered = ArrayRecord({n: arrays[n] for n in self._shapes})
-            update = to_vector(ordered) - self._base
+            update = to_row(self.evaluator.model, ordered) - self._base
         except Exception:  # a client can send any bytes
             return None, size
         return (update if bool(torch.isfinite(update.square().sum())) else None), size

@@ -1,4 +1,4 @@
-"""Many stacked models at once: layers, architectures, local training, evaluation of coalitions.
+"""Many models at once: rows of torch modules, local training, utilities of coalitions.
 
 All of it needs torch and is imported when it is first used.
 """
@@ -9,11 +9,10 @@ from fedkit.extras import homes, later
 
 _LATER = homes(
     {
-        "architectures": "Architecture build",
+        "device": "for_each",
         "evaluation": "Evaluator Prepared share_right",
-        "foreign": "ScikitLinear",
+        "models": "Model build model_of",
         "training": "LocalSGD train_clients",
-        "workers": "for_each",
     }
 )
 

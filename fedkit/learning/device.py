@@ -1,18 +1,24 @@
-"""Where models are computed, and arrays from outside as tensors."""
+"""Where models are computed: devices, threads, and what comes from outside as tensors."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from fedkit.checks import plain_array, unboxed
+from fedkit.checks import plain_array, same_rows, unboxed
 
-__all__ = ["as_tensor", "find_device"]
+__all__ = ["as_tensor", "find_device", "for_each", "samples_of"]
+
+T = TypeVar("T")
 
 
-def as_tensor(name: str, values: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
+def as_tensor(name: str, values: Any, dtype: torch.dtype | None = None) -> Tensor:
     """Return a tensor, an array or a list of rows as a tensor without gradient, or refuse it."""
     try:
         if isinstance(values, list | tuple) and values:
@@ -34,6 +40,34 @@ def as_tensor(name: str, values: Any, dtype: torch.dtype | None = None) -> torch
         raise ValueError(f"{name} is no tensor and no array of numbers: {error}") from error
 
 
+def samples_of(x: Any, y: Any = None) -> tuple[Tensor, Tensor]:
+    """Return samples and labels ``[N, ...]``, of two arrays or of one torch data set or loader."""
+    if y is None and isinstance(x, Dataset | DataLoader):
+        x, y = _loaded(x)
+    elif y is None:
+        raise ValueError(
+            f"y is missing beside x, a {type(x).__name__}; give the labels, or a DataLoader or "
+            "Dataset of pairs in the place of x"
+        )
+    same_rows("x and y", x, y)
+    return as_tensor("x", x), as_tensor("y", y)
+
+
+def _loaded(data: Any) -> tuple[Tensor, Tensor]:
+    """All pairs of a data set or a loader, in its order."""
+    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+        return data.tensors[0], data.tensors[1]
+    with torch.random.fork_rng(devices=[]):  # a loader draws a seed, even where it shuffles nothing
+        loader = data if isinstance(data, DataLoader) else DataLoader(data, batch_size=256)
+        batches = list(loader)
+    pairs = all(isinstance(batch, list | tuple) and len(batch) == 2 for batch in batches)
+    if not batches or not pairs:
+        kind = "an empty one" if not batches else f"batches of {type(batches[0]).__name__}"
+        raise ValueError(f"a loader of pairs (samples, labels) is expected, not {kind}")
+    samples, labels = zip(*batches, strict=True)
+    return torch.cat(samples), torch.cat(labels)
+
+
 def find_device(device: str | torch.device | None) -> torch.device:
     """Return the device asked for; None is CUDA if there is one, otherwise the CPU.
 
@@ -52,3 +86,24 @@ def find_device(device: str | torch.device | None) -> torch.device:
             f"device is {device!r}; expected 'cpu', or 'cuda' where torch sees a GPU"
         ) from error
     return found
+
+
+def for_each(work: Callable[[T], None], items: Iterable[T], *, parallel: bool = True) -> None:
+    """Call ``work(item)`` for all items, on ``torch.get_num_threads()`` threads.
+
+    Threads inside an operation meet after each of a step's hundred small kernels; whole clients,
+    or groups of coalitions, meet once, at the end.  So each call computes with one torch thread.
+    The first exception is raised here.  One after another if not parallel.
+    """
+    todo, threads = list(items), torch.get_num_threads()
+    if threads == 1 or len(todo) < 2 or not parallel:
+        for item in todo:
+            work(item)
+        return
+    # set_num_threads counts for the calling thread in OpenMP, and for the process in MKL.
+    count = min(threads, len(todo))
+    try:
+        with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            list(pool.map(work, todo))
+    finally:
+        torch.set_num_threads(threads)

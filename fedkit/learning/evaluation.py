@@ -1,10 +1,11 @@
 """Utilities of coalition models on one validation set.
 
 The model of a coalition is linear in the clients' updates, and so are the outputs of its first
-linear or convolutional layer, before any activation.  The first layer of ``2^k`` models is then
-one matrix product of coalition weights with k + 1 outputs that are computed once.  A max pool
-behind it is a maximum over strided convolutions, so it too is taken on whole blocks.  A torch
-module that is no chain of known layers is called as a whole.
+linear or convolutional layer, before any activation.  For a coalition with weights w,
+``(W_0 + sum w_i D_i) x = W_0 x + sum w_i D_i x``: the k + 1 outputs of base and updates give those
+of every coalition by one matrix product.  Convolutions need no outputs to start from: coalitions
+convolve the same images, so that their weights, side by side, are one convolution with many
+channels (as fast as the product, and small requests cost no more).
 """
 
 from __future__ import annotations
@@ -23,12 +24,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedkit import checks
-from fedkit.learning.architectures import Architecture
-from fedkit.learning.device import as_tensor, find_device
-from fedkit.learning.first_layer import FirstLayer
-from fedkit.learning.foreign import WholeModule, doubt_probabilities, of_module
-from fedkit.learning.layers import Conv2d, Linear, run_layers
-from fedkit.learning.workers import for_each
+from fedkit.learning.chains import affine, convolve_and_pool, grown, largest, plain_pool
+from fedkit.learning.device import as_tensor, find_device, for_each, samples_of
+from fedkit.learning.models import Model, doubt_probabilities, model_of
 
 __all__ = ["Evaluator", "Prepared", "share_right"]
 
@@ -36,10 +34,14 @@ Named = Literal["accuracy", "negative_loss", "class_accuracy", "margins"]
 Score = Callable[[Tensor, Tensor], Any]
 Array = Tensor | np.ndarray
 
-# Bytes that a group of coalitions, and one activation of one model, may fill on a CPU: shares of
-# its last-level cache (chosen by measurement).
+# Shares of a CPU's last-level cache, all chosen by measurement: bytes of a group of coalitions, and
+# of one activation of one model; columns of one matrix product; scalars of a convolution's output
+# that its pool still finds there; and channels of convolutions side by side.
 _CPU_GROUP_BYTES = 1 << 25
 _CPU_TILE_BYTES = 1 << 24
+_CPU_COLUMNS = 1 << 13
+_CPU_CONVOLVED = 1 << 20
+_CPU_CHANNELS = 48
 
 
 @dataclass
@@ -61,16 +63,16 @@ class Evaluator:
 
     Parameters
     ----------
-    arch : Architecture or torch.nn.Module
-        A module is copied and put into evaluation mode: parameters come from the vectors
-        (``torch.nn.utils.parameters_to_vector``), buffers stay as they are.
-    x : float32 tensor or array ``[N, C, H, W]``
-        Validation images, at least one; for a module ``[N, ...]`` of whatever it takes.
-    y : int64 tensor or array ``[N]``
+    model : torch.nn.Module or Model
+        A module is copied and put into evaluation mode; its state comes from rows
+        (:class:`~fedkit.learning.models.Model`).
+    x : tensor or array ``[N, ...]``, DataLoader or Dataset of pairs
+        Validation samples, at least one.
+    y : tensor or array ``[N]``, optional
         Labels; for a function, whatever it compares outputs with.
     utility : {"accuracy", "negative_loss", "class_accuracy", "margins"} or callable
         Share of correct predictions in [0, 1]; minus the mean cross-entropy in nats; the accuracy
-        on each class, a vector; or for each image the logit of its class less the largest other,
+        on each class, a vector; or for each sample the logit of its class less the largest other,
         a vector, positive where the prediction is correct (:func:`share_right` makes the accuracy
         of it).  A model with a NaN among its logits has the utility NaN.
         A function gets the outputs ``[N, ...]`` of one model and y, and returns a number or a
@@ -78,27 +80,24 @@ class Evaluator:
     device : optional
         CUDA if there is one, otherwise the CPU.
     memory_mb : int, optional
-        Bound on the working memory of one call, in MiB, beside parameters and images; the
-        default is 1024 on the CPU and 8192 on CUDA.  Results do not depend on it (up to the
-        rounding of float32).
+        Bound on the working memory of one call, in MiB, beside rows and samples; the default is
+        1024 on the CPU and 8192 on CUDA.  Results do not depend on it (up to rounding).
     path : {"auto", "stacked", "loop"}
-        Whether the layers behind the first run for many coalitions at once.  "auto" does so on
-        CUDA and for architectures without a second convolution, as measured; for a module,
-        where ``torch.vmap`` takes it and it has no convolution or runs on CUDA.
+        Whether the layers behind the first run for many coalitions at once.  "auto" does so
+        where ``torch.vmap`` takes them, on CUDA and for networks without a further convolution.
 
     Attributes
     ----------
     path : str
         The way taken: "first layer, stacked" and "first layer, loop" share the first layer among
-        coalitions (a module is served so where it is a ``Sequential`` of linear layers, square
-        convolutions, ReLU, max pools, ``Flatten`` and dropout); "stacked" and "loop" do not;
-        "module, stacked" and "module, loop" call a module of unknown layers.
+        coalitions (of a ``Sequential`` whose parameters lie in linear layers and convolutions);
+        "stacked" and "loop" do not.
 
     Raises
     ------
     ValueError
         If the validation set is empty, misshapen or not finite, the utility or device is unknown,
-        or a loss, `class_accuracy` is asked for and a class has no validation image, or a module
+        or a loss, `class_accuracy` is asked for and a class has no validation sample, or a module
         fails on x.
 
     Warns
@@ -110,25 +109,24 @@ class Evaluator:
     Examples
     --------
     >>> import torch, fedkit as fk
-    >>> from torch.nn.utils import parameters_to_vector
     >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
     >>> x = torch.linspace(-1, 1, 200).reshape(50, 4)
-    >>> base = parameters_to_vector(net.parameters()).detach()
+    >>> base = torch.nn.utils.parameters_to_vector(net.parameters()).detach()
     >>> updates = 0.1 * torch.randn(3, len(base)).numpy()
     >>> def fit(outputs, y):
     ...     return -float((outputs[:, 0] - y).square().mean())
     >>> evaluator = fk.Evaluator(net, x, x.sum(dim=1), fit)
     >>> evaluator.path
-    'module, stacked'
+    'first layer, stacked'
     >>> len(fk.shapley(fk.RoundGame(evaluator, base, updates, [20, 10, 20])).values)
     3
     """
 
     def __init__(
         self,
-        arch: Architecture | nn.Module,
-        x: Array,
-        y: Array,
+        model: Model | nn.Module,
+        x: Any,
+        y: Any = None,
         utility: Named | Score = "accuracy",
         *,
         device: str | torch.device | None = None,
@@ -139,73 +137,56 @@ class Evaluator:
             checks.whole("memory_mb", memory_mb, 1)
         checks.choice("path", path, ("auto", "stacked", "loop"))
         self.device = find_device(device)
-        checks.same_rows("x and y", x, y)
-        x, y, outputs = as_tensor("x", x), as_tensor("y", y), None
+        x, y = samples_of(x, y)
         if not (callable(utility) or y.is_floating_point() or y.is_complex()):
             y = y.long()
         if broken := int((~torch.isfinite(x)).sum()):
             raise ValueError(
-                f"validation images x hold {broken} numbers that are NaN or infinite; replace "
-                "them, or leave those images out"
+                f"validation samples x hold {broken} numbers that are NaN or infinite; replace "
+                "them, or leave those samples out"
             )
-        if isinstance(arch, nn.Module):
-            x = x.float() if x.is_floating_point() else x
-            arch, outputs = of_module(arch, x, self.device)
-        elif not isinstance(arch, Architecture):
-            raise ValueError(
-                f"arch is {arch!r}; expected an architecture (fk.build), a torch.nn.Module or "
-                "ScikitLinear(model).architecture"
-            )
-        self.arch, self.utility = arch, utility
-        self._outputs = (arch.n_classes,) if outputs is None else tuple(outputs.shape[1:])
-        counts = _check_validation(arch, x, y, utility, self._outputs)
-        if callable(utility):
-            if self._outputs == (1,) and y.dim() == 1 and _mixes_rows(utility, y):
-                checks.warn(
-                    "utility says the same whichever outputs belong to which targets: outputs "
-                    "[N, 1] less targets [N] are [N, N]; use outputs[:, 0] in it"
-                )
-        elif utility == "negative_loss" and outputs is not None:
-            doubt_probabilities(arch.name, outputs)
+        if not isinstance(model, Model):
+            model = model_of(model, x)
+            if utility == "negative_loss":
+                doubt_probabilities(model)
+        counts = _check_validation(model, x, y, utility)
+        if callable(utility) and model.output_shape == (1,) and y.dim() == 1:
+            _doubt_mixed_rows(utility, y)
+        self.model, self.utility = model.on(self.device), utility
+        self._dtype = model.row_dtype
         cuda = self.device.type == "cuda"
         self._bytes = (memory_mb or (8192 if cuda else 1024)) << 20
-        whole = arch.layers[0][1]
-        self._whole = isinstance(whole, WholeModule)
-        self.x = x.to(self.device, None if self._whole else torch.float32, copy=True).contiguous()
+        dtype = model.example.dtype
+        self.x = x.to(self.device, dtype, copy=True).contiguous()
         self.y = y.to(self.device, None if callable(utility) else torch.int64, copy=True)
         self._counts = counts.to(self.device, torch.float64)
-        self._head = FirstLayer.of(arch)
-        rest = self._head.rest if self._head else [layer for _, layer in arch.layers]
-        flat = all(isinstance(layer, Linear) or not layer.specs for layer in rest)
-        if isinstance(whole, WholeModule):
-            flat = not whole.has_convolution
-            if path == "stacked" and not whole.stackable:
-                raise ValueError(f'torch.vmap does not take {arch.name}; use path="loop"')
-            if not whole.stackable:
-                path = "loop"
-        self._stacked = path == "stacked" or (path == "auto" and (cuda or flat))
-        way = "first layer, " if self._head else "module, " if self._whole else ""
-        self.path = way + ("stacked" if self._stacked else "loop")
-        self._peak = 3 * 4 * arch.widest  # bytes of live activations per image and model
-        self._convolves = not cuda and bool(self._head and isinstance(self._head.layer, Conv2d))
-        self._block = self._head.block(self.device) if self._head else 1
+        self._head = _FirstLayer.of(self.model)
+        flat = not (self._head.rest if self._head else model).has_convolution
+        if path == "stacked" and not model.stackable:
+            raise ValueError(f'torch.vmap does not take {model.name}; use path="loop"')
+        wanted = path == "stacked" or (path == "auto" and (cuda or flat))
+        self._stacked = wanted and model.stackable
+        self.path = ("first layer, " if self._head else "") + (
+            "stacked" if self._stacked else "loop"
+        )
+        self._peak = 3 * 4 * model.widest  # bytes of live activations per image and model
+        self._convolves = bool(self._head and isinstance(self._head.layer, nn.Conv2d))
 
-    def utilities(self, params: Array) -> np.ndarray:
+    def utilities(self, rows: Array) -> np.ndarray:
         """Utility of each model of ``[B, P]``: float64 ``[B]``, or ``[B, classes]``."""
-        models = as_tensor("models", params)
-        models = models.to(self.device, torch.float32)
-        if models.dim() != 2 or models.shape[1] != self.arch.n_parameters:
+        models = as_tensor("models", rows).to(self.device, self._dtype)
+        if models.dim() != 2 or models.shape[1] != self.model.size:
             raise ValueError(
-                f"models have shape {tuple(models.shape)}; [B, {self.arch.n_parameters}] is "
-                f"expected for {self.arch.name}: params[None] makes a stack of one model"
+                f"models have shape {tuple(models.shape)}; [B, {self.model.size}] is "
+                f"expected for {self.model.name}: params[None] makes a stack of one model"
             )
         return self._run(models, None, direct=True)
 
     def prepare(self, base: Array, updates: Array) -> Prepared:
-        """Move one round's parameters to the device; base ``[P]``, updates ``[k, P]``."""
+        """Move one round's rows to the device; base ``[P]``, updates ``[k, P]``."""
 
         def own(name: str, given: Array) -> Tensor:  # the caller may fill its buffers anew
-            return as_tensor(name, given).to(self.device, torch.float32, copy=True)
+            return as_tensor(name, given).to(self.device, self._dtype, copy=True)
 
         return Prepared(own("base", base), own("updates", updates))
 
@@ -228,75 +209,82 @@ class Evaluator:
         direct = self._head is None or self._convolves
         direct = direct or (asked <= len(prepared.updates) and prepared.first is None)
         prepared.spent += len(weights) if direct else 0
-        rows = torch.as_tensor(weights, dtype=torch.float32, device=self.device)
+        rows = torch.as_tensor(weights, dtype=self._dtype, device=self.device)
         return self._run(rows, prepared, direct)
+
+    # ------------------------------------------------ scores of images, and utilities of them
 
     @torch.no_grad()
     def _run(self, rows: Tensor, prepared: Prepared | None, direct: bool) -> np.ndarray:
         """Utilities of models ``[B, P]``, or of coalitions ``[B, k]`` of what was prepared."""
-        if callable(self.utility):
-            return self._scored(self.utility, rows, prepared, direct)
-        if self.utility == "margins":
-            each = torch.empty(len(rows), len(self.y), dtype=torch.float32, device=self.device)
-            self._fill(each, rows, prepared, direct)
-            return each.double().cpu().numpy()
-        wide = self.utility == "class_accuracy"
-        outputs = self.arch.n_classes if wide else 1
-        sums = torch.zeros(len(rows), outputs, dtype=torch.float64, device=self.device)
-        self._fill(sums, rows, prepared, direct)
-        out: np.ndarray = (sums / self._counts if wide else sums[:, 0] / len(self.y)).cpu().numpy()
-        return out
-
-    def _scored(
-        self, score: Score, rows: Tensor, prepared: Prepared | None, direct: bool
-    ) -> np.ndarray:
-        """What a function of outputs and targets gives each model."""
-        per_row = 4 * len(self.x) * math.prod(self._outputs)
-        scores: list[np.ndarray] = []
+        shape = self.model.output_shape if callable(self.utility) else ()
+        per_row = 8 * len(self.x) * math.prod(shape)
+        found: list[np.ndarray] = []
         for part in rows.split(max(1, self._bytes // (4 * per_row))):
-            shape = (len(part), len(self.x), *self._outputs)
-            outputs = torch.empty(shape, dtype=torch.float32, device=self.device)
-            self._fill(outputs, part, prepared, direct)
-            scores += [_number(score(one, self.y.clone())) for one in outputs]
-        if len({one.shape for one in scores}) > 1:
+            scores = torch.empty(
+                (len(part), len(self.x), *shape), dtype=self._dtype, device=self.device
+            )
+            self._fill(scores, part, prepared, direct)
+            found += self._utilities(scores)
+        if len({np.shape(one) for one in found}) > 1:
             raise ValueError("utility returned vectors of several lengths; expected one length")
-        return np.array(scores, dtype=np.float64)
+        return np.array(found, dtype=np.float64)
 
-    def _fill(self, sums: Tensor, rows: Tensor, prepared: Prepared | None, direct: bool) -> None:
-        """Sums of scores over images, or the outputs where a function scores them."""
-        for lo, hi in self._image_blocks(prepared, direct):
-            first: Tensor | None = None
-            if prepared is not None and not direct:
-                first = self._first(prepared, lo, hi)
-            tile = hi - lo
-            if self.device.type == "cpu":  # activations of one model then stay in its cache
-                tile = min(tile, max(64, _CPU_TILE_BYTES // (4 * self.arch.widest)))
-            for start, stop in self._cut(lo, hi, tile):
-                groups = self._row_groups(rows, stop - start, direct)
-                add = partial(self._add, sums, rows, prepared, first, start, stop, lo)
-                for_each(add, groups, parallel=self.device.type == "cpu" and not self._whole)
+    def _utilities(self, scores: Tensor) -> list[np.ndarray]:
+        """A number or a vector for each model, of its images' scores ``[B, N]``."""
+        if callable(self.utility):
+            return [_number(self.utility(one, self.y.clone())) for one in scores]
+        scores = scores.double()
+        if self.utility == "class_accuracy":
+            sums = scores.new_zeros(len(scores), self.model.n_classes)
+            scores = sums.index_add_(1, self.y, scores) / self._counts
+        elif self.utility != "margins":
+            scores = scores.sum(dim=1) / len(self.y)
+        return list(scores.cpu().numpy())
 
-    def _image_blocks(self, prepared: Prepared | None, direct: bool) -> Iterator[tuple[int, int]]:
-        """Blocks of images, outside the loop over coalitions, which all read the same outputs."""
-        # Three quarters of the memory for what the coalitions share, the rest for their groups.
+    def _score(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Scores ``[B, n]`` of images, or their outputs where a function scores them."""
+        logits = logits.to(self.model.row_dtype)
+        if callable(self.utility):
+            return logits
+        if self.utility == "margins":
+            return _margins(logits, y)
+        if self.utility == "negative_loss":
+            labels = y.expand(len(logits), -1).flatten()
+            loss = F.cross_entropy(logits.flatten(0, 1), labels, reduction="none")
+            return -loss.view(len(logits), -1)
+        top, predicted = logits.max(dim=-1)  # NaN where one of the logits is
+        return (predicted == y).to(logits.dtype).masked_fill_(top.isnan(), torch.nan)
+
+    # -------------------------------------------------------- tiles of images, groups of models
+
+    def _fill(self, scores: Tensor, rows: Tensor, prepared: Prepared | None, direct: bool) -> None:
+        shared = self._head is not None and prepared is not None and not direct
         per_image = 4 * self._peak
-        if prepared is not None and not direct and self._head:
-            outputs = 4 * self._head.size * (1 + len(prepared.updates))
-            per_image = max(per_image, outputs * 2)
-        return self._cut(0, len(self.x), max(1, self._bytes // per_image))
-
-    def _cut(self, lo: int, hi: int, step: int) -> Iterator[tuple[int, int]]:
-        """Pieces of so many images, rounded up to whole blocks."""
-        step = -(-step // self._block) * self._block
-        return ((first, min(first + step, hi)) for first in range(lo, hi, step))
+        if self._head and prepared and shared:  # half of the memory for what coalitions share
+            per_image = max(per_image, 8 * self._head.width * (1 + len(prepared.updates)))
+        tile = max(1, self._bytes // per_image)
+        fits = tile >= len(self.x)
+        if self.device.type == "cpu":  # activations of one model then stay in its cache
+            tile = min(tile, max(64, _CPU_TILE_BYTES // (4 * self.model.widest)))
+        for lo in range(0, len(self.x), tile):
+            images, first = slice(lo, lo + tile), None
+            if self._head and prepared and shared:
+                if fits and prepared.first is None:
+                    prepared.first = self._head.outputs(prepared, self.x)
+                kept = prepared.first
+                first = self._head.outputs(prepared, self.x[images]) if kept is None else kept
+                first = first if kept is None else first[:, images]
+            add = partial(self._add, scores, rows, prepared, first, images)
+            groups = self._row_groups(rows, min(tile, len(self.x)), direct)
+            for_each(add, groups, parallel=self.device.type == "cpu")
 
     def _row_groups(self, rows: Tensor, images: int, direct: bool) -> Iterator[slice]:
         """Groups of coalitions, bounded in memory and enough of them for every core."""
-        per_row = 4 * self.arch.n_parameters + (images * self._peak if self._stacked else 0)
+        per_row = 4 * self.model.size + (images * self._peak if self._stacked else 0)
         if self._head and (self._convolves or not direct):
-            per_row = 4 * self.arch.n_parameters
             hidden = 4 if self._convolves else 8  # a product has its own and that of the ReLU
-            per_row += images * (hidden * self._head.width + (self._peak if self._stacked else 0))
+            per_row += images * hidden * self._head.width
         most = max(1, self._bytes // (4 * per_row))
         if self.device.type == "cpu":
             threads = torch.get_num_threads()
@@ -307,76 +295,150 @@ class Evaluator:
         for start in range(0, len(rows), most):
             yield slice(start, start + most)
 
-    def _first(self, prepared: Prepared, lo: int, hi: int) -> Tensor:
-        """First layer's outputs of base and updates; kept when they cover all images."""
-        assert self._head is not None
-        if prepared.first is not None and (lo, hi) == (0, len(self.x)):
-            return prepared.first
-        outputs = self._head.outputs(prepared.base, prepared.updates, self.x[lo:hi], self._block)
-        if (lo, hi) == (0, len(self.x)):
-            prepared.first = outputs
-        return outputs
-
     @torch.no_grad()  # holds for one thread
     def _add(
         self,
-        sums: Tensor,
+        scores: Tensor,
         rows: Tensor,
         prepared: Prepared | None,
         first: Tensor | None,
-        lo: int,
-        hi: int,
-        origin: int,
+        images: slice,
         group: slice,
     ) -> None:
-        """Add a group's scores on images lo to hi; `first` begins at the image `origin`."""
-        rows = rows[group]
+        """Write a group's scores on some images; `first` holds the first layer's outputs there."""
+        rows, x, y, target = rows[group], self.x[images], self.y[images], scores[group, images]
+        model = self.model.copied()
         head = self._head if self._convolves or first is not None else None
-        done = head.n_parameters if head else 0
-        skip = 0 if first is None else done
-        params = rows
+        skip = 0 if first is None or head is None else head.n_parameters
+        params, reach = rows, None
         if prepared is not None:
             params = torch.addmm(prepared.base[skip:], rows, prepared.updates[:, skip:])
-        layers, x = [layer for _, layer in self.arch.layers], self.x[lo:hi]
-        reach: Tensor | None = None
-        if head:
-            shape = (len(rows), (hi - lo) * head.width)
-            hidden = torch.empty(shape, dtype=torch.float32, device=self.device)
+        if head is not None:
+            hidden = torch.empty(len(rows), len(x) * head.width, dtype=rows.dtype, device=x.device)
             if first is None:
-                reach = head.convolve(params[:, :done], x, hidden)
+                reach = head.convolve(params[:, : head.n_parameters], x, hidden)
+                params = params[:, head.n_parameters :]
             else:
-                blocks = slice((lo - origin) // self._block, -(-(hi - origin) // self._block))
-                head.combine(rows, first[blocks], hidden)
-            layers, x = list(head.rest), hidden.view(len(rows), hi - lo, *head.shape)
-        tensors = self.arch.split(params[:, done - skip :], done)
-        if self._stacked:
-            self._keep(sums[group], run_layers(layers, tensors, x, reach), lo, hi)
+                head.combine(rows, first.flatten(1), hidden)
+            model, x = head.rest, hidden.view(len(rows), len(x), *head.shape)
+        if self._stacked and len(rows) > 1:
+            target.copy_(self._score(model.call(model.split(params), x, stacked=True), y))
             return
-        for b, target in enumerate(sums[group].split(1)):
-            own = [t[b : b + 1] for t in tensors]
-            logits = run_layers(layers, own, x[b : b + 1] if head else x, reach)
-            self._keep(target, logits, lo, hi)
+        for b, row in enumerate(params.split(1)):
+            own = x if head is None else x[b : b + 1]
+            outputs = model.call(model.split(row), own, stacked=False, reach=reach)
+            target[b : b + 1] = self._score(outputs, y)
 
-    def _keep(self, target: Tensor, logits: Tensor, lo: int, hi: int) -> None:
-        if callable(self.utility):
-            target[:, lo:hi] = logits
-        elif self.utility == "margins":
-            target[:, lo:hi] = _margins(logits, self.y[lo:hi])
-        else:
-            target += self._score(logits, self.y[lo:hi])
 
-    def _score(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Sums over images of the utility, float64 ``[B, 1]`` or ``[B, classes]``."""
-        if self.utility == "negative_loss":
-            labels = y.expand(len(logits), -1).flatten()
-            loss = F.cross_entropy(logits.flatten(0, 1), labels, reduction="none")
-            return -loss.view(len(logits), -1).double().sum(dim=1, keepdim=True)
-        top, predicted = logits.max(dim=-1)  # NaN where one of the logits is
-        hits = (predicted == y).double().masked_fill_(top.isnan(), torch.nan)
-        if self.utility == "accuracy":
-            return hits.sum(dim=1, keepdim=True)
-        sums = hits.new_zeros(len(logits), self.arch.n_classes)
-        return sums.index_add_(1, y, hits)
+# ----------------------------------------------------------------------------- first layers
+
+
+@dataclass(frozen=True)
+class _FirstLayer:
+    """The first layer of a chain with the ReLU and max pool that follow it."""
+
+    layer: nn.Linear | nn.Conv2d
+    pool: int  # side of the max pool, 1 for none
+    relu: bool
+    shape: tuple[int, ...]  # (features,), or (channels, height, width) after pooling
+    rest: Model  # what follows
+
+    @classmethod
+    def of(cls, model: Model) -> _FirstLayer | None:
+        """Take the first layer off, or return None where there is none."""
+        layers, sample = list(model.layers or ()), model.example
+        if layers and isinstance(layers[0], nn.Flatten):
+            sample = layers.pop(0)(sample)
+        layer = layers.pop(0) if layers else None
+        linear = isinstance(layer, nn.Linear) and sample.dim() == 2
+        image = isinstance(layer, nn.Conv2d) and sample.dim() == 4 and layer.groups == 1
+        if not isinstance(layer, nn.Linear | nn.Conv2d) or not (linear or image):
+            return None
+        pool, relu = 1, False
+        while layers and (isinstance(layers[0], nn.ReLU) or (image and plain_pool(layers[0]))):
+            following = layers.pop(0)
+            relu = relu or isinstance(following, nn.ReLU)
+            pool *= plain_pool(following) or 1  # ReLU and max commute
+        with torch.no_grad():
+            hidden = layer(sample)
+        hidden = F.max_pool2d(hidden, pool) if pool > 1 else hidden
+        rest = nn.Sequential(*layers)
+        keys = tuple(key for key, _ in rest.named_parameters())
+        behind = Model(model.name, rest, keys, hidden, model.output_shape)
+        return cls(layer, pool, relu, tuple(hidden.shape[1:]), behind)
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of scalars of the layer, which come first in a row."""
+        return sum(p.numel() for p in self.layer.parameters())
+
+    @property
+    def width(self) -> int:
+        """Scalars per image after pooling."""
+        return math.prod(self.shape)
+
+    def _split(self, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Weight ``[..., *shape]`` and bias of the layer in rows."""
+        size, like = self.layer.weight.numel(), self.layer.weight.shape
+        weight = rows[..., :size].reshape(*rows.shape[:-1], *like)
+        return weight, None if self.layer.bias is None else rows[..., size : self.n_parameters]
+
+    def outputs(self, prepared: Prepared, x: Tensor) -> Tensor:
+        """Outputs of base and k updates on N images, of a linear layer: ``[k + 1, N, width]``."""
+        stack, flat = torch.cat([prepared.base[None], prepared.updates]), x.flatten(1)
+        z = x.new_empty(len(stack), len(x), self.width)
+        for own, target in zip(stack, z, strict=True):
+            target.copy_(affine(flat, *self._split(own)))
+        return z
+
+    def combine(self, weights: Tensor, outputs: Tensor, out: Tensor) -> None:
+        """Activations of coalitions ``[B, k]`` into `out`, of `outputs` ``[k + 1, N * width]``."""
+        a = torch.cat([weights.new_ones(len(weights), 1), weights], dim=1)
+        columns = _CPU_COLUMNS if out.device.type == "cpu" else out.shape[1]
+        for z, part in zip(outputs.split(columns, 1), out.split(columns, 1), strict=True):
+            torch.mm(a, z, out=part)
+            if self.relu:
+                part.relu_()
+
+    @property
+    def together(self) -> int:
+        """Models whose convolutions stand side by side."""
+        channels = _CPU_CHANNELS if self.layer.weight.device.type == "cpu" else 64 * _CPU_CHANNELS
+        return max(1, channels // self.shape[0])
+
+    def convolve(self, params: Tensor, x: Tensor, out: Tensor) -> Tensor:
+        """Activations of models ``[B, ...]`` on images ``[N, C, H, W]`` into ``[B, N * width]``.
+
+        Returns a bound of their absolute values.
+        """
+        layer = self.layer
+        assert isinstance(layer, nn.Conv2d)
+        activations = out.view(len(params), len(x), *self.shape)
+        inputs, bounds = largest(x), []
+        size = self.pool**2 * self.width * min(self.together, len(params))
+        step = max(1, _CPU_CONVOLVED // size)
+        for models, group in zip(
+            params.split(self.together), activations.split(self.together), strict=True
+        ):
+            weight, bias = self._split(models)
+            kernels, added = weight.flatten(0, 1), None if bias is None else bias.flatten()
+            bounds.append(grown(inputs, kernels, added))
+            for part, target in zip(x.split(step), group.split(step, 1), strict=True):
+                if self.pool > 1:
+                    pooled = convolve_and_pool(
+                        layer, kernels, added, x=part, size=self.pool, reach=bounds[-1]
+                    )
+                else:
+                    pooled = layer._conv_forward(part, kernels, added)
+                pooled = pooled.unflatten(1, (len(models), -1)).transpose(0, 1)
+                if self.relu:
+                    torch.clamp_min(pooled, 0, out=target)
+                else:
+                    target.copy_(pooled)
+        return torch.stack(bounds).max()
+
+
+# --------------------------------------------------------------------- utilities and doubts
 
 
 def share_right(margins: np.ndarray) -> np.ndarray:
@@ -436,8 +498,8 @@ def _is_loss(utility: Any) -> bool:
     return known or isinstance(utility, nn.modules.loss._Loss)
 
 
-def _mixes_rows(utility: Score, y: Tensor) -> bool:
-    """Whether a function of outputs ``[N, 1]`` and targets ``[N]`` compares each with all."""
+def _doubt_mixed_rows(utility: Score, y: Tensor) -> None:
+    """Warn of a function of outputs ``[N, 1]`` and targets ``[N]`` that compares each with all."""
     y = y[:64]
     draws = torch.Generator().manual_seed(0)
     outputs = torch.randn(len(y), 1, generator=draws)
@@ -449,15 +511,17 @@ def _mixes_rows(utility: Score, y: Tensor) -> bool:
                 _number(utility(o, y.clone())) for o in (outputs, dealt, outputs[:, 0])
             )
         except Exception:
-            return False
+            return
     same = partial(np.allclose, rtol=1e-5, atol=0.0, equal_nan=True)
-    return own.shape == moved.shape == flat.shape and same(own, moved) and not same(own, flat)
+    if own.shape == moved.shape == flat.shape and same(own, moved) and not same(own, flat):
+        checks.warn(
+            "utility says the same whichever outputs belong to which targets: outputs "
+            "[N, 1] less targets [N] are [N, N]; use outputs[:, 0] in it"
+        )
 
 
-def _check_validation(
-    arch: Architecture, x: Tensor, y: Tensor, utility: Any, outputs: tuple[int, ...]
-) -> Tensor:
-    """Refuse what cannot be evaluated; return the number of images of each class."""
+def _check_validation(model: Model, x: Tensor, y: Tensor, utility: Any) -> Tensor:
+    """Refuse what cannot be evaluated; return the number of samples of each class."""
     if not callable(utility):
         checks.choice("utility", utility, get_args(Named))
     elif _is_loss(utility):
@@ -466,30 +530,36 @@ def _check_validation(
             "for better: give its negative, such as lambda outputs, y: -loss(outputs, y)"
         )
     n = len(y) if y.dim() else 0
-    if n == 0 or tuple(x.shape) != (n, *arch.input_shape):
+    if n == 0 or tuple(x.shape) != (n, *model.input_shape):
         raise ValueError(
             f"validation images {tuple(x.shape)} and {n} labels were given; "
-            f"[N, {', '.join(map(str, arch.input_shape))}] and N >= 1 labels are expected"
+            f"[N, {', '.join(map(str, model.input_shape))}] and N >= 1 labels are expected"
         )
     if callable(utility):
         return torch.zeros(0)
+    outputs = model.output_shape
     if len(outputs) != 1 or y.dim() != 1 or y.is_floating_point() or y.is_complex():
         raise ValueError(
-            f"{arch.name} gives outputs [N, {', '.join(map(str, outputs))}] for labels of shape "
+            f"{model.name} gives outputs [N, {', '.join(map(str, outputs))}] for labels of shape "
             f"{tuple(y.shape)} and type {y.dtype}; {utility} needs [N, classes] and N whole "
             "numbers: give a function of outputs and targets as utility"
         )
-    if int(y.min()) < 0 or int(y.max()) >= arch.n_classes:
+    if outputs == (1,):
+        raise ValueError(
+            f"{model.name} gives one logit, and {utility} needs one for each class; end in two, or "
+            "give a utility such as lambda out, y: ((out[:, 0] > 0) == y).double().mean()"
+        )
+    if int(y.min()) < 0 or int(y.max()) >= model.n_classes:
         raise ValueError(
             f"validation labels lie in [{int(y.min())}, {int(y.max())}]; classes 0 to "
-            f"{arch.n_classes - 1} are expected"
+            f"{model.n_classes - 1} are expected"
         )
-    counts = torch.bincount(y.cpu(), minlength=arch.n_classes)
+    counts = torch.bincount(y.cpu(), minlength=model.n_classes)
     if utility == "class_accuracy" and bool((counts == 0).any()):
         raise ValueError(
             f"classes {torch.nonzero(counts == 0).flatten().tolist()} have no validation image, so "
             "their accuracy is undefined: draw the validation set by class, or use another utility "
-            f"(labels may begin at 1, or the {arch.n_classes} outputs of {arch.name} be more than "
-            "there are classes)"
+            f"(labels may begin at 1, or the {model.n_classes} outputs of {model.name} be more "
+            "than there are classes)"
         )
     return counts

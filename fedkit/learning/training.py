@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,12 +13,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedkit.checks import choice, having, real, whole
-from fedkit.learning.architectures import Architecture
-from fedkit.learning.device import find_device
-from fedkit.learning.layers import Flatten, Linear, ReLU
-from fedkit.learning.workers import for_each
+from fedkit.learning.device import find_device, for_each, samples_of
+from fedkit.learning.models import Model
 
-__all__ = ["LocalSGD", "is_dense", "train_clients"]
+__all__ = ["LocalSGD", "check_batches", "train_clients"]
 
 Data = tuple[Tensor, Tensor]
 Batch = tuple[Tensor, Tensor, Tensor]  # images, labels, weights of the samples
@@ -80,7 +79,7 @@ class LocalSGD:
 
 
 def train_clients(
-    arch: Architecture,
+    model: Model,
     start: Tensor,
     datasets: Sequence[Data],
     config: LocalSGD,
@@ -93,46 +92,83 @@ def train_clients(
 
     Parameters
     ----------
-    arch : Architecture
-    start : float32 tensor ``[S, P]``
-        Parameters that each client receives.
-    datasets : sequence of S pairs ``(x_i, y_i)``
-        Images float32 ``[n_i, C, H, W]`` and labels int64 ``[n_i]``.  A client without data is
-        returned unchanged.
+    model : Model
+        Of ``fk.build`` or ``fk.model_of``.  It trains in training mode: batches give BatchNorm
+        its statistics, which are part of the rows, and dropout draws from a client's own stream.
+    start : tensor ``[S, P]``
+        Row that each client receives.
+    datasets : sequence of S pairs ``(x_i, y_i)``, or of DataLoaders or Datasets
+        Samples ``[n_i, ...]`` and labels int64 ``[n_i]``.  A client without data is returned
+        unchanged.
     config : LocalSGD
     rngs : sequence of S numpy generators
         Client i's batches come from ``rngs[i]`` alone, so its result does not depend on the
-        other clients, on `path` or on the device, up to the rounding of float32.
+        other clients, on `path` or on the device, up to rounding.
     device : optional
         Where to train; CUDA if there is one, otherwise the CPU.
     path : {"auto", "stacked", "loop"}
         One program for all clients, or client by client.  "auto" takes what was faster in
-        ``benchmarks/rounds.py``.
+        ``benchmarks/rounds.py``; a network whose samples see each other is never stacked.
 
     Returns
     -------
-    float32 tensor ``[S, P]`` on the CPU.  Parameters that overflowed are returned as they are.
+    tensor ``[S, P]`` on the CPU.  Parameters that overflowed are returned as they are.
+
+    Raises
+    ------
+    ValueError
+        If models, data and generators do not match, or a batch of one is left for BatchNorm.
     """
-    _check(arch, start, datasets, rngs)
+    having("model", model, "copied", "keys")
+    datasets = [samples_of(*own if isinstance(own, tuple) else (own,)) for own in datasets]
+    _check(model, start, datasets, rngs)
+    check_batches(model, config, [len(y) for _, y in datasets])
     where = find_device(device)
     choice("path", path, ("auto", "stacked", "loop"))
-    result = start.detach().to("cpu", torch.float32, copy=True)
+    model = model.on(where)
+    result = start.detach().to("cpu", model.row_dtype, copy=True)
     sizes = [len(y) for _, y in datasets]
     steps = np.array([config.n_steps(n) for n in sizes])
     # Longest first: the clients that still train are then always a prefix of the stack.
     order = [int(i) for i in np.argsort(-steps, kind="stable") if steps[i] > 0]
-    size = 1 if path == "loop" else _stack_size(arch, config, where, path == "auto")
+    size = 1 if path == "loop" else _stack_size(model, config, where, path == "auto")
     if where.type == "cpu":  # something to do for every core
         size = max(1, min(size, -(-len(order) // torch.get_num_threads())))
     groups = [order[i : i + size] for i in range(0, len(order), size)]
+    chance = not (model.dense or model.stackable_in_training)
 
     def work(group: list[int]) -> None:
         batches = [config.batches(sizes[i], rngs[i]) for i in group]
         data = [datasets[i] for i in group]
-        result[group] = _train(arch, result[group].to(where), data, config, batches).cpu()
+        with _chance(rngs[group[0]], where, chance):
+            result[group] = _train(model, result[group].to(where), data, config, batches).cpu()
 
-    for_each(work, groups, parallel=where.type == "cpu")
+    for_each(work, groups, parallel=where.type == "cpu" and not chance)
     return result
+
+
+@contextmanager
+def _chance(rng: np.random.Generator, device: torch.device, needed: bool) -> Iterator[None]:
+    """Let torch's global generator, of which dropout draws, follow a client's own stream."""
+    if not needed:
+        yield
+        return
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(int(rng.integers(1 << 62)))
+        yield
+
+
+def check_batches(model: Model, config: LocalSGD, sizes: Sequence[int]) -> None:
+    """Refuse a batch of one sample where a network cannot train on it (BatchNorm)."""
+    lonely = [i for i, n in enumerate(sizes) if n and 1 in (n, n % config.batch_size or 2)]
+    lonely += [i for i, n in enumerate(sizes) if n and config.batch_size == 1]
+    if lonely and model.refuses_one_sample:
+        raise ValueError(
+            f"client {lonely[0]} with {sizes[lonely[0]]} samples has a batch of one, on which "
+            f"{model.name} cannot train ({model.refuses_one_sample}); choose a batch_size other "
+            f"than {config.batch_size}"
+        )
 
 
 # Bytes of parameters of one stack on a CPU: above this, stacked clients evict each other's
@@ -141,27 +177,28 @@ _CPU_STACK_BYTES = 1 << 23
 _CUDA_STACK_BYTES = 1 << 33
 
 
-def _stack_size(arch: Architecture, config: LocalSGD, device: torch.device, measured: bool) -> int:
+def _stack_size(model: Model, config: LocalSGD, device: torch.device, measured: bool) -> int:
     """How many clients to train as one program."""
-    parameters = 4 * arch.n_parameters
+    if not model.dense and not model.stackable_in_training:
+        return 1
+    parameters = 4 * model.size
     if device.type == "cpu":
         if not measured:
             return 128
         # Grouped convolutions are slower than client by client on a CPU.
-        return max(1, _CPU_STACK_BYTES // parameters) if is_dense(arch) else 1
+        return max(1, _CPU_STACK_BYTES // parameters) if model.dense else 1
     # Weights, gradients, moments and anchors; activations and their gradients, twice for slack.
-    per_client = 6 * parameters + 16 * arch.widest * config.batch_size * len(arch.specs)
+    per_client = 6 * parameters + 16 * model.widest * config.batch_size * len(model.keys)
     return max(1, _CUDA_STACK_BYTES // per_client)
 
 
 def _check(
-    arch: Architecture, start: Tensor, datasets: Sequence[Data], rngs: Sequence[np.random.Generator]
+    model: Model, start: Tensor, datasets: Sequence[Data], rngs: Sequence[np.random.Generator]
 ) -> None:
-    having("arch", arch, "n_parameters", "layers")
-    if not isinstance(start, Tensor) or start.dim() != 2 or start.shape[1] != arch.n_parameters:
+    if not isinstance(start, Tensor) or start.dim() != 2 or start.shape[1] != model.size:
         raise ValueError(
-            f"start has shape {np.shape(start)}; [S, {arch.n_parameters}] is expected for "
-            f"{arch.name}: repeat one model with start.expand(S, -1)"
+            f"start has shape {np.shape(start)}; [S, {model.size}] is expected for "
+            f"{model.name}: repeat one model with start.expand(S, -1)"
         )
     if not len(start) == len(datasets) == len(rngs):
         raise ValueError(
@@ -169,22 +206,22 @@ def _check(
             "given; one of each per client is expected"
         )
     for i, (x, y) in enumerate(datasets):
-        if len(x) != len(y) or (len(y) and tuple(x.shape[1:]) != arch.input_shape):
+        if len(x) != len(y) or (len(y) and tuple(x.shape[1:]) != model.input_shape):
             raise ValueError(
                 f"datasets[{i}] has images {tuple(x.shape)} and {len(y)} labels; "
-                f"[n, {', '.join(map(str, arch.input_shape))}] and n labels are expected"
+                f"[n, {', '.join(map(str, model.input_shape))}] and n labels are expected"
             )
         if y.is_floating_point():
             raise ValueError(f"datasets[{i}] has labels of {y.dtype}; whole numbers are expected")
-        if len(y) and (int(y.min()) < 0 or int(y.max()) >= arch.n_classes):
+        if len(y) and (int(y.min()) < 0 or int(y.max()) >= model.n_classes):
             raise ValueError(
                 f"datasets[{i}] has labels in [{int(y.min())}, {int(y.max())}]; 0 to "
-                f"{arch.n_classes - 1} are expected"
+                f"{model.n_classes - 1} are expected"
             )
 
 
 def _feed(
-    data: list[Data], batches: list[list[np.ndarray]], device: torch.device
+    data: list[Data], batches: list[list[np.ndarray]], device: torch.device, dtype: torch.dtype
 ) -> Iterator[Batch]:
     """Images ``[S, b, ...]``, labels ``[S, b]`` and weights ``[S, b]`` of each step's live clients.
 
@@ -192,7 +229,7 @@ def _feed(
     an overflow stays with its client) and weighs zero.
     """
     x, y = (torch.cat(part) if len(part) > 1 else part[0] for part in zip(*data, strict=True))
-    x, y = x.to(device, torch.float32), y.to(device, torch.int64)
+    x, y = x.to(device, dtype), y.to(device, torch.int64)
     offsets = np.cumsum([0] + [len(labels) for _, labels in data[:-1]])
     for t in range(len(batches[0])):
         rows = [b[t] for b in batches if t < len(b)]
@@ -209,36 +246,42 @@ def _feed(
 
 
 def _train(
-    arch: Architecture,
+    model: Model,
     start: Tensor,
     data: list[Data],
     config: LocalSGD,
     batches: list[list[np.ndarray]],
 ) -> Tensor:
     """Train a stack whose clients are sorted by their number of steps, longest first."""
-    weights = [t.contiguous() for t in arch.split(start)]
+    weights = [t.contiguous() for t in model.split(start)]
     anchors = [w.clone() for w in weights] if config.proximal else weights
     moments = [torch.zeros_like(w) for w in weights] if config.momentum else weights
-    step = _dense_step if is_dense(arch) else _autograd_step
-    for batch in _feed(data, batches, start.device):
+    step = _dense_step if model.dense else _autograd_step
+    own = model.copied(training=True)
+    for batch in _feed(data, batches, start.device, model.example.dtype):
         live = len(batch[1])
         parts = zip(weights, moments, anchors, strict=True)
-        step(arch, config, batch, [(w[:live], v[:live], w0[:live]) for w, v, w0 in parts])
-    return arch.flatten(weights)
+        step(own, config, batch, [(w[:live], v[:live], w0[:live]) for w, v, w0 in parts])
+    return model.flatten(weights)
 
 
-def _autograd_step(arch: Architecture, config: LocalSGD, batch: Batch, state: State) -> None:
-    """One step in place, with the order of operations of ``torch.optim.SGD``."""
+def _autograd_step(model: Model, config: LocalSGD, batch: Batch, state: State) -> None:
+    """One step in place, with the order of operations of ``torch.optim.SGD``.
+
+    Buffers, behind the parameters, change in the forward pass, as a module's own do.
+    """
     x, y, share = batch
-    leaves = [w.detach().requires_grad_() for w, _, _ in state]
+    leaves = [w.detach().requires_grad_() for w, _, _ in state[: model.n_parameter_tensors]]
+    buffers = [w.detach() for w, _, _ in state[model.n_parameter_tensors :]]
     with torch.enable_grad():  # whatever the caller has switched off
-        logits = arch.apply(leaves, x)
+        logits = model.call([*leaves, *buffers], x, stacked=len(y) > 1)
         if len(y) == 1:
             loss = F.cross_entropy(logits.squeeze(0), y.squeeze(0))
         else:
             losses = F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none")
             loss = (losses.view_as(share) * share).sum()
-    for g, (w, v, w0) in zip(torch.autograd.grad(loss, leaves), state, strict=True):
+    gradients = torch.autograd.grad(loss, leaves, materialize_grads=True)
+    for g, (w, v, w0) in zip(gradients, state, strict=False):
         if config.proximal:
             g = g + config.proximal * (w - w0)
         if config.weight_decay:
@@ -248,13 +291,7 @@ def _autograd_step(arch: Architecture, config: LocalSGD, batch: Batch, state: St
         w.sub_(g, alpha=config.lr)
 
 
-def is_dense(arch: Architecture) -> bool:
-    """Whether the network is linear layers with ReLU between them, and nothing else."""
-    kinds = [type(layer) for _, layer in arch.layers]
-    return kinds == [Flatten] + [Linear, ReLU] * (len(kinds) // 2 - 1) + [Linear]
-
-
-def _dense_step(arch: Architecture, config: LocalSGD, batch: Batch, state: State) -> None:
+def _dense_step(model: Model, config: LocalSGD, batch: Batch, state: State) -> None:
     """One step of a multi-layer perceptron, with the update inside the gradient's product.
 
     ``W <- (1 - lr (wd + mu)) W - lr G' X`` is one call, so no gradient is written to memory and

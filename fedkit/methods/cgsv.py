@@ -84,7 +84,7 @@ class CosineValues:
         flag("normalised", self.normalised)
 
     def value(self, rounds: Sequence[Round]) -> list[Valuation]:
-        return [self._one(gram_matrix(r.updates)) for r in rounds]
+        return [self._one(gram_matrix(r.directions)) for r in rounds]
 
     def _one(self, gram: FloatArray) -> Valuation:
         if self.normalised:

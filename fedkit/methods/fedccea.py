@@ -29,7 +29,7 @@ from fedkit.checks import choice, one_line, real, vector, warn, whole
 from fedkit.federated.clients import Federation
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
 from fedkit.games.valuation import Valuation
-from fedkit.learning.architectures import Architecture
+from fedkit.learning.models import Model
 from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
 
@@ -113,7 +113,7 @@ def _amounts(sizes: npt.ArrayLike) -> FloatArray:
 
 def simulate(
     federation: Federation,
-    architecture: Architecture,
+    architecture: Model,
     local: LocalSGD,
     *,
     simulations: int = 100,

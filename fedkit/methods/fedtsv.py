@@ -195,7 +195,7 @@ class TrajectoryValues:
         usable = torch.isfinite(references).all(dim=1) & (references.norm(dim=1) > 0)
         games = {
             i: TrajectoryGame(
-                gram_matrix(torch.cat([rounds[i].updates, references[i, None]])), self.utility
+                gram_matrix(torch.cat([rounds[i].directions, references[i, None]])), self.utility
             )
             for i in usable.nonzero()[:, 0].tolist()
         }

@@ -26,12 +26,12 @@ from fedkit.federated.retraining import (
     TrainWithSizes,
     train_with_sizes,
 )
-from fedkit.federated.round_game import RoundGame
+from fedkit.federated.round_games import RoundGame
 from fedkit.games.exact import leave_one_out
 from fedkit.games.game import Game
 from fedkit.games.memory import remember
-from fedkit.learning.architectures import Architecture, build
 from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.models import Model, build
 from fedkit.learning.training import train_clients
 from fedkit.methods.fedccea import (
     Fit,
@@ -106,7 +106,7 @@ def halves(f: Federation, seed: int) -> tuple[Federation, Federation]:
     return valuing, scoring
 
 
-def architecture(s: Setting, f: Federation) -> Architecture:
+def architecture(s: Setting, f: Federation) -> Model:
     """Return the network of a setting."""
     return build(s.model, f.input_shape, f.n_classes)
 

@@ -30,8 +30,8 @@ from fedkit.games.exact import leave_one_out, shapley
 from fedkit.games.game import table_game, tabulate
 from fedkit.games.valuation import Valuation
 from fedkit.intervals import finite
-from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD
 from fedkit.methods import selection_baselines as baselines
 from fedkit.methods.fedms import (

@@ -28,8 +28,8 @@ import numpy.typing as npt
 
 from fedkit.federated.valuers import Round
 from fedkit.games.valuation import Valuation
-from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.models import build
 from reproduction import common
 from reproduction.common import dataset
 from reproduction.fedowen.runs import simulate

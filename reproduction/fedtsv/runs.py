@@ -34,8 +34,8 @@ from fedkit.federated.valuers import (
     ValuePolicy,
 )
 from fedkit.games.valuation import Valuation
-from fedkit.learning.architectures import build
 from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD
 from fedkit.methods import cgsv
 from fedkit.methods.fedtsv import ContributionWeights, TrajectoryValues, equal_lengths

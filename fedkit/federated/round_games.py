@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedkit.checks import choice, having, vector, warn
 from fedkit.games.coalitions import Coalitions, as_coalitions, averaging_weights
 from fedkit.games.game import Game
-from fedkit.learning.device import as_tensor
-from fedkit.learning.evaluation import Evaluator, share_right
+from fedkit.learning.device import as_tensor, samples_of
+from fedkit.learning.evaluation import Evaluator, Named, Score, share_right
+from fedkit.learning.models import Model, model_of, state_of
 
-__all__ = ["RoundGame"]
+__all__ = ["RoundGame", "round_game"]
 
 
 class RoundGame(Game):
@@ -62,11 +63,11 @@ class RoundGame(Game):
         sizes: Sequence[float] | np.ndarray | None = None,
         weighting: Literal["size", "uniform"] = "size",
     ) -> None:
-        having("evaluator", evaluator, "arch", "prepare", "evaluate")
+        having("evaluator", evaluator, "model", "prepare", "evaluate")
         choice("weighting", weighting, ("size", "uniform"))
-        base = as_tensor("base", base, torch.float32)
-        updates = as_tensor("updates", updates, torch.float32)
-        p = evaluator.arch.n_parameters
+        base, updates = as_tensor("base", base), as_tensor("updates", updates)
+        base, updates = (t.to(evaluator.model.row_dtype) for t in (base, updates))
+        p = evaluator.model.size
         if base.shape != (p,) or updates.dim() != 2 or updates.shape[1] != p or not len(updates):
             raise ValueError(
                 f"base has shape {tuple(base.shape)} and updates {tuple(updates.shape)}; "
@@ -107,6 +108,73 @@ class RoundGame(Game):
 
     def _utilities(self, coalitions: Coalitions) -> np.ndarray:
         return self.evaluator.evaluate(self.prepared, self.weights(coalitions))
+
+
+def round_game(
+    module: nn.Module | Model,
+    base: Any,
+    trained: Sequence[Any] | Tensor | np.ndarray | None,
+    sizes: Sequence[float] | np.ndarray | None,
+    x: Any,
+    y: Any = None,
+    utility: Named | Score = "accuracy",
+    *,
+    updates: Sequence[Any] | Tensor | np.ndarray | None = None,
+    weighting: Literal["size", "uniform"] = "size",
+    device: str | torch.device | None = None,
+) -> RoundGame:
+    """Return the game of a round of one's own: what each client's model is worth.
+
+    A coalition's model is the average of its members' states, running statistics among them, as a
+    server averages state_dicts; whole-number buffers are those of `base`.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+    base : state_dict, module, path of a checkpoint or row ``[P]``
+        The global model that the clients received.
+    trained : list of k of these
+        What they sent back.  State_dicts of some of the keys (adapters) are averaged alone, and
+        the rest is that of `base` or `module`.
+    sizes : k numbers
+        Data sizes, by which models are averaged; None with weighting "uniform".
+    x, y, utility, device
+        Validation data and what is measured on them, as :class:`fedkit.Evaluator` takes them.
+    updates : list of k states or rows ``[P]``, optional
+        Differences of the trained models from `base`, in the place of `trained`.
+    weighting : {"size", "uniform"}
+
+    Returns
+    -------
+    RoundGame
+
+    Raises
+    ------
+    ValueError
+        If keys are missing or too many, shapes disagree, or a number is not finite.
+
+    Examples
+    --------
+    >>> import torch, fedkit as fk
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+    >>> x, y = torch.linspace(-1, 1, 80).reshape(20, 4), torch.arange(20) // 10
+    >>> base = net.state_dict()
+    >>> sent = [{key: t + 0.1 * i for key, t in base.items()} for i in range(3)]
+    >>> fk.round_game(net, base, sent, [20, 10, 20], x, y).n_players
+    3
+    """
+    if (trained is None) == (updates is None):
+        raise ValueError("give the clients' models as trained, or their differences as updates")
+    name: str = "trained" if updates is None else "updates"
+    given: Any = trained if updates is None else updates
+    whole, states = state_of(base), [state_of(one) for one in given]
+    keys = states[0] if states and isinstance(states[0], Mapping) else None
+    x, y = samples_of(x, y)
+    model = model_of(module, x, keys, base=whole if isinstance(whole, Mapping) else None)
+    start = model.row(whole, "base", others=True)
+    rows = torch.stack([model.row(one, f"{name}[{i}]") for i, one in enumerate(states)])
+    evaluator = Evaluator(model, x, y, utility, device=device)
+    return RoundGame(evaluator, start, rows if trained is None else rows - start, sizes, weighting)
 
 
 def _are_models(base: Tensor, updates: Tensor) -> bool:

@@ -1,0 +1,195 @@
+"""Chains of torch layers: one model's forward pass, with a CPU's fastest kernels where they serve.
+
+A chain is a module whose state lies in plain ``Linear`` and ``Conv2d`` layers, one after another.
+Torch's matrix products come from a library that is half as fast on some processors as oneDNN, and
+its pool looks at one window after the other, where comparisons of strided halves give the same
+maxima several times as fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+__all__ = [
+    "affine", "chain_of", "convolve_and_pool", "grown", "largest", "max_pool_2x2",
+    "onednn", "plain_pool", "run_chain",
+]  # fmt: skip
+
+_LARGE = 1e37  # below it, float32 sums have no infinity and no NaN
+
+
+def chain_of(module: nn.Module) -> list[nn.Module] | None:
+    """Return the layers of a module in order, or None where it is no chain."""
+    layers = list(_leaves(module))
+    for layer in layers:
+        if not _plain(layer) or (_has_state(layer) and type(layer) not in (nn.Linear, nn.Conv2d)):
+            return None
+    return layers
+
+
+def _plain(module: nn.Module) -> bool:
+    """Whether a module does what its class says: no hooks, no forward of its own."""
+    return not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
+
+
+def _leaves(module: nn.Module) -> Iterator[nn.Module]:
+    if type(module) is nn.Sequential and _plain(module):
+        for part in module:
+            yield from _leaves(part)
+    else:
+        yield module
+
+
+def _has_state(layer: nn.Module) -> bool:
+    """Whether a layer has parameters or buffers."""
+    return any(True for _ in layer.parameters()) or any(True for _ in layer.buffers())
+
+
+def plain_pool(layer: nn.Module) -> int:
+    """Return the side of a max pool's squares, or 0 for another layer and other pools."""
+    if not isinstance(layer, nn.MaxPool2d) or type(layer) is not nn.MaxPool2d:
+        return 0
+    size, stride = (side if isinstance(side, int) else 0 for side in _sides(layer))
+    plain = size == stride and not layer.padding and layer.dilation == 1
+    return size if plain and not layer.ceil_mode and not layer.return_indices else 0
+
+
+def _sides(layer: nn.MaxPool2d) -> tuple[Any, Any]:
+    return layer.kernel_size, layer.stride
+
+
+def run_chain(
+    layers: Sequence[nn.Module],
+    tensors: Sequence[Tensor],
+    x: Tensor,
+    reach: Tensor | None = None,
+    *,
+    fast: bool = True,
+) -> Tensor:
+    """Outputs ``[N, ...]`` of one model; `tensors` are those of all layers, one after another.
+
+    No scalar of x is beyond `reach`, where that is known.  `fast` takes kernels that
+    ``torch.vmap`` does not know.
+    """
+    todo, rest = list(layers), list(tensors)
+    while todo:
+        layer = todo.pop(0)
+        count = 0
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            count = 1 if layer.bias is None else 2
+        own, rest = rest[:count], rest[count:]
+        if isinstance(layer, nn.Linear):
+            x, reach = (affine if fast else F.linear)(x, *own), None
+        elif isinstance(layer, nn.Conv2d):
+            size = plain_pool(todo[0]) if todo else 0
+            if fast and size and onednn(x):
+                reach = grown(largest(x) if reach is None else reach, *own)
+                x = convolve_and_pool(layer, *own, x=x, size=size, reach=reach)
+                todo.pop(0)
+            else:
+                weight, bias = own if len(own) == 2 else (own[0], None)
+                x, reach = layer._conv_forward(x, weight, bias), None
+        elif fast and x.device.type == "cpu" and plain_pool(layer) == 2:
+            x = max_pool_2x2(x)
+        else:
+            x = layer(x)
+            reach = reach if isinstance(layer, nn.ReLU | nn.Flatten) else None
+    return x
+
+
+def onednn(x: Tensor) -> bool:
+    """Whether oneDNN may be asked: without gradients, float32 on a CPU, where torch has it."""
+    usable = x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() > 0
+    return usable and not torch.is_grad_enabled() and torch.backends.mkldnn.is_available()
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``F.linear(x, weight, bias)``."""
+    if not onednn(x) or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return F.linear(x, weight, bias)
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return product
+
+
+def max_pool_2x2(x: Tensor) -> Tensor:
+    """``F.max_pool2d(x, 2)`` of ``[N, C, H, W]``, gradients included."""
+    x = x[..., : x.shape[-2] // 2 * 2, : x.shape[-1] // 2 * 2]
+    if torch.is_grad_enabled() and x.requires_grad:
+        pooled: Tensor = _MaxPool2x2.apply(x)
+        return pooled
+    wide = torch.maximum(x[..., 0::2], x[..., 1::2])
+    return torch.maximum(wide[..., 0::2, :], wide[..., 1::2, :])
+
+
+class _MaxPool2x2(torch.autograd.Function):
+    """Pairs of columns, then of rows: among equals the first of a square, as torch has it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        left, right = x[..., 0::2], x[..., 1::2]
+        wide = torch.maximum(left, right)
+        upper, lower = wide[..., 0::2, :], wide[..., 1::2, :]
+        ctx.save_for_backward(left >= right, upper >= lower)
+        return torch.maximum(upper, lower)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        left, upper = ctx.saved_tensors
+        wide = gradient.new_empty(left.shape)
+        torch.mul(gradient, upper, out=wide[..., 0::2, :])
+        torch.sub(gradient, wide[..., 0::2, :], out=wide[..., 1::2, :])
+        result = gradient.new_empty(*left.shape[:-1], 2 * left.shape[-1])
+        torch.mul(wide, left, out=result[..., 0::2])
+        torch.sub(wide, result[..., 0::2], out=result[..., 1::2])
+        return result
+
+
+def largest(x: Tensor) -> Tensor:
+    """Return the largest absolute value; NaN where there is one."""
+    low, high = torch.aminmax(x)
+    return torch.maximum(high, -low)
+
+
+def grown(reach: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return a bound of a convolution's outputs ``[..., c_out, c_in, k, k]`` from its inputs'."""
+    reach = reach * weight.abs().sum((-3, -2, -1)).max()
+    return reach if bias is None else reach + bias.abs().max()
+
+
+def convolve_and_pool(
+    layer: nn.Conv2d,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    x: Tensor,
+    size: int,
+    reach: Tensor,
+) -> Tensor:
+    """A convolution with other weights and the max pool behind it, in one step.
+
+    By oneDNN, in whose blocked layout both stay, where the convolution cannot overflow (no output
+    is beyond `reach`), because oneDNN's pool passes over a NaN.  `weight` may have the channels of
+    several models side by side.
+    """
+    plain = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    if not (plain and onednn(x) and bool(reach < _LARGE)):
+        return F.max_pool2d(layer._conv_forward(x, weight, bias), size)
+    padding: Any = layer.padding
+    blocked = torch.mkldnn_convolution(
+        x.contiguous().to_mkldnn(),
+        weight.contiguous(),
+        bias,
+        padding,
+        layer.stride,
+        layer.dilation,
+        layer.groups,
+    )
+    pooled: Tensor = torch.mkldnn_max_pool2d(blocked, (size, size), (size, size))
+    return pooled.to_dense()

@@ -1,0 +1,679 @@
+"""A model is a row: the numbers of a torch module that clients send and a server averages.
+
+Averaging is a matrix product of rows.  A row begins with the parameters, in the order of
+``module.parameters()``; floating-point buffers, such as running statistics, follow.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import re
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedkit.checks import brief, warn, whole
+from fedkit.learning.chains import chain_of, run_chain
+from fedkit.learning.device import as_tensor
+
+__all__ = ["Model", "build", "classifier", "doubt_probabilities", "model_of", "state_of"]
+
+State = Mapping[str, Any]
+_KNOWN = 'mlp-H (also mlp-H1-H2), "lenet5", "cnn", "resnet18", "resnet20"'
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A torch module whose state is given with every call, as rows ``[S, P]`` of S models.
+
+    ``fk.build`` and ``fk.model_of`` make one.  Rows are float32, or float64 for a module of
+    float64; each tensor has the module's own type when it is used.
+
+    Attributes
+    ----------
+    name : str
+    module : torch.nn.Module
+        In evaluation mode; what does not travel in a row is its own.
+    keys : tuple of str
+        The state that travels, named as in ``module.state_dict()``: parameters first.
+    example : tensor ``[2, ...]``
+        Two samples.
+    output_shape : tuple of int
+        Of one sample's outputs; ``(n_classes,)`` for a classifier.
+    start : tensor ``[P]``, optional
+        Where every model starts; drawn if left out.
+    """
+
+    name: str
+    module: nn.Module = field(repr=False)
+    keys: tuple[str, ...] = field(repr=False)
+    example: Tensor = field(repr=False)
+    output_shape: tuple[int, ...]
+    start: Tensor | None = field(default=None, repr=False)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one sample."""
+        return tuple(self.example.shape[1:])
+
+    @property
+    def n_classes(self) -> int:
+        """Number of outputs."""
+        return self.output_shape[0] if self.output_shape else 1
+
+    @cached_property
+    def _travelling(self) -> dict[str, Tensor]:
+        state = self.module.state_dict(keep_vars=True)
+        return {key: state[key] for key in self.keys}
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        return [tensor.numel() for tensor in self._travelling.values()]
+
+    @cached_property
+    def size(self) -> int:
+        """Length P of a row."""
+        return sum(self._sizes)
+
+    @cached_property
+    def n_parameters(self) -> int:
+        """Numbers of a row that are parameters; they come first."""
+        return sum(self._sizes[: self.n_parameter_tensors])
+
+    @cached_property
+    def n_parameter_tensors(self) -> int:
+        """How many of `keys` are parameters; they come first."""
+        return sum(isinstance(t, nn.Parameter) for t in self._travelling.values())
+
+    @cached_property
+    def row_dtype(self) -> torch.dtype:
+        """Type of a row's numbers, in which models are averaged."""
+        wide = any(t.dtype == torch.float64 for t in self._travelling.values())
+        return torch.float64 if wide else torch.float32
+
+    @cached_property
+    def layers(self) -> list[nn.Module] | None:
+        """The layers of a chain (:mod:`fedkit.learning.chains`) that travels whole, or None."""
+        layers = chain_of(self.module)
+        numbers = sum(p.numel() for layer in layers or () for p in layer.parameters())
+        plain = all(tensor.dtype == torch.float32 for tensor in self._travelling.values())
+        return layers if numbers == self.size and plain else None
+
+    @cached_property
+    def dense(self) -> bool:
+        """Whether it is linear layers with ReLU between them, and nothing else."""
+        layers = list(self.layers or [nn.Identity()])
+        flat = len(self.input_shape) == 1
+        if isinstance(layers[0], nn.Flatten):
+            flat = (layers[0].start_dim, layers[0].end_dim) == (1, -1)
+            layers.pop(0)
+        kinds = [type(layer) for layer in layers]
+        biased = all(layer.bias is not None for layer in layers if isinstance(layer, nn.Linear))
+        return flat and biased and kinds == [nn.Linear, nn.ReLU] * (len(kinds) // 2) + [nn.Linear]
+
+    @cached_property
+    def has_convolution(self) -> bool:
+        """Whether stacked models need grouped convolutions, which are slow on a CPU."""
+        return any(isinstance(part, nn.modules.conv._ConvNd) for part in self.module.modules())
+
+    @cached_property
+    def widest(self) -> int:
+        """Scalars of the largest activation of one sample, for bounds on memory."""
+        sizes = [self.example[0].numel()]
+
+        def note(part: nn.Module, given: Any, out: Any) -> None:
+            sizes.append(out.numel() // len(self.example) if isinstance(out, Tensor) else 1)
+
+        own = self._copy(False).module
+        for part in own.modules():
+            part.register_forward_hook(note)
+        with torch.no_grad():
+            own(self.example.clone())
+        return max(sizes)
+
+    @cached_property
+    def stackable(self) -> bool:
+        """Whether ``torch.vmap`` runs many models at once."""
+        return self._runs_stacked(self.copied())
+
+    @cached_property
+    def stackable_in_training(self) -> bool:
+        """Whether it does in training: without chance, and each sample by itself."""
+        return self._runs_stacked(self.copied(training=True))
+
+    @cached_property
+    def refuses_one_sample(self) -> str:
+        """What it says of a batch of one sample in training; empty if it takes one."""
+        try:
+            with torch.no_grad(), torch.random.fork_rng():
+                self.copied(training=True).module(self.example[:1].clone())
+        except ValueError as error:  # of BatchNorm
+            return str(error)
+        return ""
+
+    def _runs_stacked(self, own: Model) -> bool:
+        row = self.row(self.module, others=True).to(self.example.device)
+        rows = row.repeat(2, 1)
+        alike = self.example[:1].expand(2, *self.input_shape)
+        try:
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("error")  # torch tells of what runs one by one all the same
+                first, other = (
+                    own.forward(rows, x.expand(2, *x.shape), stacked=True)[:, 0]
+                    for x in (self.example, alike)
+                )
+        except Exception:  # control flow that turns on numbers, chance, statistics of a batch
+            return False
+        return torch.allclose(first, other, rtol=1e-4, atol=1e-6, equal_nan=True)
+
+    def copied(self, *, training: bool = False) -> Model:
+        """The model with a module of its own, for a thread or a client; what travels is shared.
+
+        A call changes nothing in a chain, so one copy serves all.
+        """
+        if self.layers is not None:
+            return self._in_training if training else self
+        return self._copy(training)
+
+    @cached_property
+    def _in_training(self) -> Model:
+        return self._copy(True)
+
+    def _copy(self, training: bool) -> Model:
+        shared: dict[int, Tensor] = {id(tensor): tensor for tensor in self.module.parameters()}
+        shared |= {id(tensor): tensor for tensor in self._travelling.values()}
+        return replace(self, module=copy.deepcopy(self.module, shared).train(training))
+
+    def on(self, device: torch.device) -> Model:
+        """The model on a device."""
+        here = {tensor.device for tensor in chain(self.module.parameters(), self.module.buffers())}
+        if here <= {device}:
+            return self
+        moved = copy.deepcopy(self.module).to(device)
+        return replace(self, module=moved, example=self.example.to(device))
+
+    # ------------------------------------------------------------------------ rows and state
+
+    def init(self, rng: np.random.Generator) -> Tensor:
+        """Draw initial parameters ``[P]`` on the CPU; a given `start` is copied.
+
+        Weights and biases of linear and convolutional layers are uniform within
+        ``1 / sqrt(fan_in)``, PyTorch's default rule (He et al., 2015, with ``a = sqrt(5)``).
+        The numbers come from `rng`, so they are the same on every device.
+        """
+        if self.start is not None:
+            return self.start.clone()
+        parts = []
+        for layer in self.module.modules():
+            for name, tensor in layer.named_parameters(recurse=False):
+                if isinstance(layer, nn.Linear | nn.Conv2d):
+                    bound = 1 / math.sqrt(layer.weight[0].numel())
+                    parts.append(rng.uniform(-bound, bound, tensor.numel()))
+                else:
+                    parts.append(np.full(tensor.numel(), float(name == "weight")))
+        return torch.from_numpy(np.concatenate(parts).astype(np.float32))
+
+    def split(self, rows: Tensor) -> list[Tensor]:
+        """Tensors ``[..., *shape]`` of ``[..., P]``, in the order of `keys`."""
+        if rows.shape[-1] != self.size:
+            raise ValueError(
+                f"rows of length {rows.shape[-1]} were given; {self.name} on samples "
+                f"{self.input_shape} has {self.size}: build both for the same data"
+            )
+        likes = list(self._travelling.values())
+        parts = rows.split(self._sizes, dim=-1) if likes else ()
+        return [
+            part.view(*part.shape[:-1], *like.shape).to(like.dtype)
+            for part, like in zip(parts, likes, strict=True)
+        ]
+
+    def flatten(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Rows ``[S, P]`` of stacked tensors ``[S, *shape]``, in the order of `keys`."""
+        return torch.cat([t.reshape(len(t), -1).to(self.row_dtype) for t in tensors], dim=1)
+
+    def parameters_of(self, rows: Tensor) -> Tensor:
+        """The parameters ``[..., n_parameters]`` of rows, on which geometry acts."""
+        return rows[..., : self.n_parameters]
+
+    def last_layer(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Weight ``[..., n_classes, d]`` and bias ``[..., n_classes]`` of the last layer."""
+        tensors = self.split(rows)[: self.n_parameter_tensors]
+        weight, bias = [rows[..., :0], *tensors][-2:]
+        if weight.dim() != bias.dim() + 1 or bias.shape[-1] != self.n_classes:
+            raise ValueError(f"{self.name} does not end in a linear layer with a bias")
+        return weight, bias
+
+    def row(self, given: Any, name: str = "state", *, others: bool = False) -> Tensor:
+        """The row ``[P]`` of a module, a state_dict, a checkpoint's path or a vector.
+
+        Tensors are found by key.  A missing key is refused, and so is one that the module does
+        not have, or that does not travel unless `others` may be there.
+        """
+        given = state_of(given)
+        if not isinstance(given, Mapping):
+            vector = as_tensor(name, given).to(self.row_dtype)
+            if tuple(vector.shape) != (self.size,):
+                raise ValueError(
+                    f"{name} has shape {tuple(vector.shape)}; ({self.size},) is expected for "
+                    f"{self.name}, or a state_dict, whose keys say what is what"
+                )
+            return vector
+        state, tied = self.module.state_dict(keep_vars=True), self._tied
+        found = {tied.get(key, key): key for key in given}
+        missing = [key for key in self.keys if key not in found]
+        fixed = {key for key in state if not _travels(state[key])}
+        allowed = {*state} if others else {*self.keys, *tied, *fixed}
+        extra = [key for key in given if key not in allowed]
+        if missing or extra:
+            raise ValueError(
+                f"{name} is no state of {self.name}: missing keys {_few(missing)}, keys too many "
+                f"{_few(extra)}{_prefix(extra)}"
+            )
+        parts = []
+        for key, like in self._travelling.items():
+            tensor = as_tensor(f"{name}[{key!r}]", given[found[key]])
+            if tensor.shape != like.shape or tensor.is_complex():
+                raise ValueError(f"{name}[{key!r}] is {brief(tensor)}; {brief(like)} is expected")
+            parts.append(tensor.reshape(-1).to("cpu", self.row_dtype))
+        return torch.cat(parts)
+
+    @cached_property
+    def _tied(self) -> dict[str, str]:
+        """Other names of tensors that travel, to the key under which they do."""
+        state = self.module.state_dict(keep_vars=True)
+        first = {id(tensor): key for key, tensor in self._travelling.items()}
+        names = {key: first.get(id(tensor), key) for key, tensor in state.items()}
+        return {key: name for key, name in names.items() if key != name}
+
+    def state(self, row: Tensor) -> dict[str, Tensor]:
+        """The whole state_dict of one model ``[P]``, for ``module.load_state_dict``."""
+        own = dict(zip(self.keys, self.split(row.detach()), strict=True))
+        kept = self.module.state_dict()
+        return {key: own.get(self._tied.get(key, key), kept[key]).clone() for key in kept}
+
+    # --------------------------------------------------------------------------------- calls
+
+    def forward(self, rows: Tensor, x: Tensor, *, stacked: bool | None = None) -> Tensor:
+        """Outputs of S models.
+
+        Parameters
+        ----------
+        rows : tensor ``[S, P]``
+        x : tensor ``[S, N, ...]`` or ``[N, ...]``
+            Samples of each model, or samples that all models share.
+        stacked : bool, optional
+            Run all models at once by ``torch.vmap``; where that is faster if left out.
+
+        Returns
+        -------
+        tensor ``[S, N, *output_shape]``
+        """
+        if rows.dim() != 2:
+            raise ValueError(
+                f"parameters have shape {tuple(rows.shape)}; a stack [S, P] is expected: add an "
+                "axis with params[None] for one model"
+            )
+        own = tuple(x.shape[2:]) == self.input_shape and len(x) == len(rows)
+        if not own and tuple(x.shape[1:]) != self.input_shape:
+            raise ValueError(
+                f"samples have shape {tuple(x.shape)}; {self.name} expects "
+                f"[N, {', '.join(map(str, self.input_shape))}], or the same with a leading axis "
+                f"of {len(rows)} models"
+            )
+        if stacked is None:
+            stacked = (rows.is_cuda or not self.has_convolution) and self.stackable
+        return self.call(self.split(rows), x, stacked=stacked and len(rows) > 1)
+
+    def call(
+        self,
+        tensors: Sequence[Tensor],
+        x: Tensor,
+        *,
+        stacked: bool,
+        reach: Tensor | None = None,
+    ) -> Tensor:
+        """Outputs of stacked tensors ``[S, *shape]``, in the order of `keys`.
+
+        No scalar of x is beyond `reach`, where that is known.
+        """
+        own = x.dim() > self.example.dim()
+        if stacked:
+            one = partial(self._one, fast=False)
+            return torch.vmap(one, in_dims=(0 if own else None, *[0] * len(tensors)))(x, *tensors)
+        count = len(x) if own else len(tensors[0])
+        if count == 1:  # squeeze, not [0]: the gradient of an index is a tensor of zeros
+            row = (tensor.squeeze(0) for tensor in tensors)
+            return self._one(x.squeeze(0) if own else x, *row, reach=reach)[None]
+        rows = zip(*(tensor.unbind() for tensor in tensors), strict=True)
+        return torch.stack([self._one(x[s] if own else x, *row) for s, row in enumerate(rows)])
+
+    def _one(
+        self, x: Tensor, *tensors: Tensor, fast: bool = True, reach: Tensor | None = None
+    ) -> Tensor:
+        layers = self.layers
+        # a layer that works in place on its input must not reach the caller's
+        if not layers or not isinstance(layers[0], nn.Linear | nn.Conv2d):
+            x = x.clone()
+        if layers is not None:
+            return run_chain(layers, tensors, x, reach, fast=fast)
+        given = dict(zip(self.keys, tensors, strict=True))
+        out: Tensor = torch.func.functional_call(self.module, given, (x,))
+        return out
+
+
+def _few(names: Sequence[str]) -> str:
+    return f"{list(names[:5])}{' ...' if len(names) > 5 else ''}"
+
+
+def _prefix(extra: Sequence[str]) -> str:
+    if extra and all(key.startswith("module.") for key in extra):
+        return ": this is a DataParallel's; take model.module.state_dict()"
+    return ""
+
+
+def _travels(tensor: Any) -> bool:
+    """Whether a server averages it: floating-point, and no mask of infinities among the buffers."""
+    if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+        return False
+    return isinstance(tensor, nn.Parameter) or bool(tensor.isfinite().all())
+
+
+def state_of(given: Any) -> Any:
+    """Return the state_dict of a module or of a checkpoint's path; other things as they are."""
+    if isinstance(given, str | os.PathLike):
+        given = torch.load(given, map_location="cpu", weights_only=True)
+    if isinstance(given, nn.Module):
+        return _unwrapped("a model", given).state_dict()
+    if isinstance(given, Mapping):
+        inner = [value for value in given.values() if isinstance(value, Mapping)]
+        if len(inner) == 1 and not any(isinstance(v, Tensor) for v in given.values()):
+            return inner[0]  # a checkpoint that holds a state_dict beside other things
+    return given
+
+
+def _unwrapped(name: str, module: Any) -> nn.Module:
+    if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        raise ValueError(
+            f"{name} is a {type(module).__name__}, whose keys begin with 'module.'; give what it "
+            "wraps: model.module"
+        )
+    if isinstance(module, type) or not isinstance(module, nn.Module):
+        raise ValueError(
+            f"{name} is {brief(module)}; expected a torch.nn.Module, or a model of fk.build"
+        )
+    return module
+
+
+def model_of(
+    module: nn.Module | Model,
+    x: Any,
+    keys: Collection[str] | None = None,
+    *,
+    base: State | None = None,
+    trained_only: bool = False,
+) -> Model:
+    """Take a torch module as a model.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        It is copied, and left as it is.
+    x : tensor ``[N, ...]``
+        Samples, of which two are tried.
+    keys : names in its state_dict, optional
+        The state that travels (adapters, say); by default all parameters and floating-point
+        buffers.
+    base : state_dict, optional
+        State of which the copy takes what it holds: of a global model, whole-number buffers too.
+    trained_only : bool
+        Leave out parameters that ask for no gradient: they stay as they are.
+
+    Returns
+    -------
+    Model
+        It starts from the module's own state.
+
+    Raises
+    ------
+    ValueError
+        If the module has no such state, or fails on the samples.
+    """
+    if isinstance(module, Model):
+        return module
+    module = _unwrapped("model", module)
+    name, x = type(module).__name__, as_tensor("x", x)
+    if x.dim() < 1 or not len(x):
+        raise ValueError(f"x has shape {tuple(x.shape)}; [N, ...] with N >= 1 samples is expected")
+    own = _copied(module)
+    wanted = [k for k, p in own.named_parameters() if p.requires_grad or not trained_only]
+    state = own.state_dict(keep_vars=True)
+    wanted += [k for k, _ in own.named_buffers() if k in state and _travels(state[k])]
+    wrong = [k for k, tensor in state.items() if isinstance(tensor, Tensor) and tensor.is_complex()]
+    if wrong:
+        raise ValueError(f"{name} has complex numbers ({_few(wrong)}), which are not averaged")
+    if keys is not None:
+        names = {id(state[key]) for key in keys if key in state}
+        wanted = [key for key in wanted if id(state[key]) in names]
+    if not wanted:
+        lacking = "trained parameters" if trained_only else "parameters"
+        raise ValueError(
+            f"the module {name} has no {lacking} that could travel: all its models would be equal"
+        )
+    if base is not None:
+        own.load_state_dict({k: v for k, v in base.items() if k in state}, strict=False)
+    own.eval().requires_grad_(False)
+    example = x[:2].cpu().clone() if len(x) > 1 else x[:1].cpu().repeat(2, *[1] * (x.dim() - 1))
+    if example.is_floating_point():
+        held = (t.dtype for t in chain(own.parameters(), own.buffers()) if t.is_floating_point())
+        example = example.to(next(held))
+    device = next(tensor.device for tensor in state.values() if isinstance(tensor, Tensor))
+    own = own.to("cpu") if device.type != "cpu" else own
+    try:
+        with torch.no_grad():
+            out = own(example.clone())
+    except Exception as error:  # whatever a stranger's module raises
+        raise ValueError(
+            f"the module {name} fails on inputs of shape {tuple(example.shape)} and type "
+            f"{example.dtype}: {error}{_arriving(own, x)}"
+        ) from error
+    if not isinstance(out, Tensor) or out.dim() < 1 or len(out) != len(example):
+        raise ValueError(f"the module {name} returns no tensor [N, ...] for N samples")
+    made = Model(name, own, tuple(wanted), example, tuple(out.shape[1:]))
+    return replace(made, start=made.row(own, others=True))
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """A copy; what a hook of weight_norm computed, which torch does not copy, is detached."""
+    computed = (t for part in module.modules() for t in vars(part).values())
+    memo = {id(t): t.detach() for t in computed if isinstance(t, Tensor) and not t.is_leaf}
+    return copy.deepcopy(module, memo)
+
+
+def _arriving(module: nn.Module, x: Tensor) -> str:
+    """What to say of samples that arrive in another form than a module expects."""
+    if not x.is_floating_point():
+        return "; if these are no indices, pass x.float()"
+    if x.dim() == 4 and x.shape[3] in (1, 3) and x.shape[1] > 3:
+        return "; torch takes images [N, C, H, W]: pass x.permute(0, 3, 1, 2)"
+    flattens = any(isinstance(part, nn.Flatten) for part in module.modules())
+    if x.dim() != 4 or x.shape[1:3] != (1, 1) or flattens:
+        return ""
+    return f"; samples arrive as [N, 1, 1, {x.shape[3]}]: begin with torch.nn.Flatten()"
+
+
+def classifier(name: str, module: nn.Module, x: Tensor) -> Model:
+    """The model of a module that clients train, or say why they cannot."""
+    held = [*_unwrapped(name, module).named_parameters()]
+    if wrong := [part for part, p in held if not p.isfinite().all()]:
+        raise ValueError(f"{name} has a NaN or an infinity in its parameters ({_few(wrong)})")
+    # an infinity may be meant, as in the mask of an attention
+    if wrong := [part for part, b in module.named_buffers() if b.isnan().any()]:
+        raise ValueError(f"{name} has a NaN in its buffers ({_few(wrong)})")
+    made = model_of(module, x, trained_only=True)
+    doubt_probabilities(made)
+    if len(made.output_shape) != 1:
+        raise ValueError(
+            f"{made.name} gives outputs of shape {(len(made.example), *made.output_shape)}; a "
+            f"federation trains classifiers, whose outputs are [N, classes]"
+            f"{_arriving(module, x)}"
+        )
+    return made
+
+
+def doubt_probabilities(model: Model) -> None:
+    """Warn of a module whose first outputs are those of a softmax."""
+    with torch.no_grad():
+        outputs = model.module(model.example.clone())
+    several = outputs.dim() == 2 and outputs.shape[1] > 1
+    sums = outputs.sum(dim=-1)
+    if several and bool((outputs >= 0).all() and ((sums - 1).abs() < 1e-4).all()):
+        warn(
+            f"{model.name} gives probabilities, and the cross-entropy takes logits: leave out the "
+            "softmax"
+        )
+
+
+# ------------------------------------------------------------------------- networks by name
+
+
+def build(name: str, input_shape: tuple[int, int, int], n_classes: int) -> Model:
+    """Make a network for images of one shape.
+
+    Parameters
+    ----------
+    name : str
+        ``mlp-H`` (one hidden layer of H units; ``mlp-H1-H2`` for more), ``lenet5``, ``cnn``,
+        ``resnet18`` or ``resnet20``.
+    input_shape : tuple of int
+        ``(C, H, W)``.
+    n_classes : int
+
+    Returns
+    -------
+    Model
+
+    Notes
+    -----
+    * ``lenet5``: LeCun et al. (1998) with ReLU and max pooling.  Images of 28 x 28 (up to 31) are
+      padded by 2 inside the first convolution, which is the 32 x 32 of the original; larger ones
+      are not.  Smaller ones (the 8 x 8 digits) keep the 5 x 5 kernels and are padded by 2 in both
+      convolutions.
+    * ``cnn``: the usual network for CIFAR-10 in this field (McMahan et al., 2017): two 5 x 5
+      convolutions of 32 and 64 channels, each with 2 x 2 max pooling, then 512 hidden units.
+      FedMS names its CNN only as 'commonly employed'; this is our reading.
+    * ``resnet18`` (He et al., 2016, in its usual form for 32 x 32 images) and ``resnet20`` have
+      GroupNorm (Wu and He, 2018) where the originals have BatchNorm: averaged running statistics
+      of clients with different data describe no client's activations.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown, or the images are too small for the network.
+    """
+    if np.shape(input_shape) != (3,):
+        raise ValueError(f"input_shape is {input_shape!r}; expected (channels, height, width)")
+    channels, height, width = (whole("a side in input_shape", side, 1) for side in input_shape)
+    shape = (channels, height, width)
+    whole("n_classes", n_classes, 2)
+    least = min(height, width)
+    with torch.random.fork_rng(devices=[]):  # torch draws numbers that nobody uses
+        if re.fullmatch(r"mlp(-[1-9]\d*)+", str(name)):
+            widths = [int(part) for part in name.split("-")[1:]]
+            layers = _mlp([math.prod(shape), *widths, n_classes])
+        elif name == "lenet5":
+            pads = (2 if least < 32 else 0), (0 if least >= 28 else 2)
+            layers = _convolutional(name, shape, [6, 16], pads, [120, 84, n_classes])
+        elif name == "cnn":
+            layers = _convolutional(name, shape, [32, 64], (2, 2), [512, n_classes])
+        elif name == "resnet18":
+            layers = _resnet(name, shape, n_classes, (64, 128, 256, 512), blocks=2, groups=32)
+        elif name == "resnet20":
+            layers = _resnet(name, shape, n_classes, (16, 32, 64), blocks=3, groups=8)
+        else:
+            raise ValueError(f"name is {name!r}, an unknown architecture; expected one of {_KNOWN}")
+    module = nn.Sequential(*layers).eval().requires_grad_(False)
+    keys = tuple(key for key, _ in module.named_parameters())
+    return Model(name, module, keys, torch.zeros(2, *shape), (n_classes,))
+
+
+def _small(name: str, shape: Sequence[int], least: int) -> None:
+    if min(shape[1:]) < least:
+        raise ValueError(
+            f"images are {shape[1]} x {shape[2]}; {name} needs at least {least} x {least}: choose "
+            "an mlp, or enlarge the images"
+        )
+
+
+def _mlp(sizes: Sequence[int]) -> list[nn.Module]:
+    layers: list[nn.Module] = [nn.Flatten()]
+    for n_in, n_out in pairwise(sizes):
+        layers += [nn.Linear(n_in, n_out), nn.ReLU()]
+    return layers[:-1]
+
+
+def _convolutional(
+    name: str,
+    shape: tuple[int, int, int],
+    channels: Sequence[int],
+    paddings: Sequence[int],
+    widths: Sequence[int],
+) -> list[nn.Module]:
+    """5 x 5 convolutions with 2 x 2 max pooling and ReLU, then an MLP."""
+    _small(name, shape, 4)
+    layers: list[nn.Module] = []
+    c_in, height, width = shape
+    for c_out, padding in zip(channels, paddings, strict=True):
+        # Pooling before ReLU: the same function and gradient, at a quarter of the work.
+        layers += [nn.Conv2d(c_in, c_out, 5, padding=padding), nn.MaxPool2d(2), nn.ReLU()]
+        c_in, height, width = c_out, (height + 2 * padding - 4) // 2, (width + 2 * padding - 4) // 2
+    return layers + _mlp([c_in * height * width, *widths])
+
+
+class _Block(nn.Module):
+    """Basic block of a ResNet: ``relu(body(x) + shortcut(x))``."""
+
+    def __init__(self, c_in: int, c_out: int, stride: int, groups: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(c_in, c_out, 3, stride, 1, bias=False),
+            nn.GroupNorm(groups, c_out),
+            nn.ReLU(),
+            nn.Conv2d(c_out, c_out, 3, 1, 1, bias=False),
+            nn.GroupNorm(groups, c_out),
+        )
+        self.shortcut = nn.Sequential()
+        if stride != 1:
+            project = nn.Conv2d(c_in, c_out, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(project, nn.GroupNorm(groups, c_out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.body(x) + self.shortcut(x))
+
+
+def _resnet(
+    name: str,
+    shape: tuple[int, int, int],
+    n_classes: int,
+    widths: Sequence[int],
+    blocks: int,
+    groups: int,
+) -> list[nn.Module]:
+    """ResNet for small images: 3 x 3 stem, basic blocks, stride 2 between stages."""
+    _small(name, shape, 2 ** (len(widths) - 1))
+    stem = nn.Conv2d(shape[0], widths[0], 3, padding=1, bias=False)
+    layers: list[nn.Module] = [stem, nn.GroupNorm(groups, widths[0]), nn.ReLU()]
+    c_in = widths[0]
+    for stage, c_out in enumerate(widths):
+        for block in range(blocks):
+            layers.append(_Block(c_in, c_out, 2 if stage and not block else 1, groups))
+            c_in = c_out
+    return [*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(c_in, n_classes)]
