@@ -32,7 +32,7 @@ from fedkit.federated.valuers import (
     ValuePolicy,
     check_policy,
 )
-from fedkit.games.game import FunctionGame, Game, MemoGame, normalise
+from fedkit.games.game import FunctionGame, Game, MemoGame, NoGainRule, normalise
 from fedkit.games.valuation import Valuation
 from fedkit.intervals import kendalls_tau
 from fedkit.learning.evaluation import Evaluator
@@ -219,10 +219,10 @@ class SeenRound:
         judge = self._view._world.judge(cast(Any, self._utility))  # one of three: View.rounds
         return SeenEvaluator(judge, self._view)
 
-    def game(self, normalised: bool = False) -> Game:
+    def game(self, normalised: bool = False, no_gain: NoGainRule = "shift") -> Game:
         """The coalition game of the round."""
         game = self._view.game(self._round.index, self._utility)
-        return normalise(game) if normalised else game
+        return normalise(game, no_gain=no_gain) if normalised else game
 
 
 class SeenEvaluator:

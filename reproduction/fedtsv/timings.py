@@ -19,7 +19,7 @@ from fedkit.estimators import PermutationSampling, estimate, shapley
 from fedkit.games.game import FunctionGame
 from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
 from reproduction.common import Setting, each_seed
-from reproduction.records.cell import Cell
+from reproduction.records import Cell
 
 
 def made_up(k: int, parameters: int) -> tuple[torch.Tensor, torch.Tensor]:
