@@ -59,7 +59,7 @@ def test_the_examples_run_in_their_order_and_are_short(monkeypatch, here: Path, 
     names: dict[str, object] = {}
     for block in BLOCKS:
         assert sum(bool(line.strip()) for line in block.splitlines()) < 20
-        if "Store" in block:  # the commands stand before it
+        if "records.frame" in block:  # the commands stand before it
             assert [main(line.split()) for line in COMMANDS] == [0, 0]
         if block != PAPER:
             exec(block, names)
