@@ -19,7 +19,7 @@ import numpy as np
 import fedkit as fk
 from fedkit.arena.own import agreement
 from reproduction.arena.cells import APART
-from reproduction.records.store import Store
+from reproduction.records import Store
 
 RECORD = Path(__file__).parents[1] / "results" / "arena-seed.json"
 METHODS = ("proxy-retrained", "loo-retrained", "exact-loss", "loo-loss")

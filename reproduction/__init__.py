@@ -1,26 +1,37 @@
-"""How the book checks five papers: settings, runs, records, claims, figures, and the book itself.
-
-A paper may live outside this checkout: an installed package enters it under the entry point group
-``fedkit.papers``, by its name and the module (or package) that registers its experiments.  The
-arena, which compares all methods, is entered like a paper.
-"""
+"""How the book checks five papers: experiments, records, claims, figures, and the book itself."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from reproduction.records.outside import PAPERS, entered, home
+__all__ = ["PAPERS", "ROOT", "claims_file", "golden_folder", "results_folder"]
 
-__all__ = ["claims_file", "packages"]
+ROOT = Path(__file__).resolve().parents[1]
+"""The checkout: what is in this folder runs nowhere else."""
 
-
-def packages() -> dict[str, str]:
-    """Return the module of each paper by its name, sorted, without importing any."""
-    ours = {name: f"{__name__}.{name}" for name in PAPERS}
-    return dict(sorted((entered() | ours).items()))
+PAPERS = {
+    name: ROOT / "reproduction" / name
+    for name in ("arena", "fedccea", "fedms", "fedowen", "fedtsv", "fedvalue")
+}
+"""The folder of each paper; :func:`reproduction.experiments.enter` adds one of your own."""
 
 
 def claims_file(paper: str) -> Path | None:
-    """Return the ``claims.yaml`` in a paper's package; None where there is none."""
-    folder = home(packages()[paper]) if paper in packages() else None
-    return folder / "claims.yaml" if folder and (folder / "claims.yaml").is_file() else None
+    """Return the ``claims.yaml`` in a paper's folder; None where there is none."""
+    file = PAPERS[paper] / "claims.yaml" if paper in PAPERS else None
+    return file if file is not None and file.is_file() else None
+
+
+def golden_folder(paper: str) -> Path:
+    """Return where the golden numbers of a paper lie; one of your own has them in its folder."""
+    home = PAPERS.get(paper, ROOT / "reproduction" / paper)
+    if home.parent == ROOT / "reproduction":
+        return ROOT / "results" / "golden" / paper
+    return home / "golden"
+
+
+def results_folder() -> Path:
+    """Return the folder of records: ``FEDKIT_RESULTS`` where that is set, else ``results``."""
+    named = os.environ.get("FEDKIT_RESULTS")
+    return Path(named).expanduser() if named else ROOT / "results"

@@ -17,10 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedkit.checks import warn
 from fedkit.extras import need
-from reproduction import claims_file, packages
-from reproduction.records.outside import entered
+from reproduction import PAPERS, claims_file
 
 __all__ = [
     "Claim", "Claims", "ClaimsError", "PrintedTable", "all_claims", "claims_papers", "load_claims",
@@ -134,7 +132,7 @@ class Claims:
 
 def claims_papers() -> list[str]:
     """Return the papers that have a claims file, sorted."""
-    return [paper for paper in packages() if claims_file(paper) is not None]
+    return [paper for paper in sorted(PAPERS) if claims_file(paper) is not None]
 
 
 def load_claims(paper: str) -> Claims:
@@ -148,16 +146,8 @@ def load_claims(paper: str) -> Claims:
 
 
 def all_claims() -> dict[str, Claims]:
-    """Read the claims of all papers; a broken file of another package is left out, and told."""
-    read = {}
-    for paper in claims_papers():
-        try:
-            read[paper] = load_claims(paper)
-        except ClaimsError as error:
-            if paper not in entered():
-                raise
-            warn(f"paper {paper!r} is left out: {error}")
-    return read
+    """Read the claims of all papers."""
+    return {paper: load_claims(paper) for paper in claims_papers()}
 
 
 def read_claims(file: Path) -> Claims:

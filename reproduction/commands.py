@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import filter as matching
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from fedkit import __version__
@@ -21,13 +22,27 @@ need("typer", extra="run")
 import typer  # noqa: E402
 
 from fedkit.checks import choice  # noqa: E402
-from fedkit.outside import is_outside, signed  # noqa: E402
+from fedkit.outside import is_outside, make_method  # noqa: E402
+from reproduction import PAPERS, ROOT  # noqa: E402
 from reproduction.claims import all_claims, claims_papers, load_claims  # noqa: E402
-from reproduction.records.cell import PROFILES, format_seeds, parse_seeds, told_apart  # noqa: E402
-from reproduction.records.manifest import SHIPPED, repository_root  # noqa: E402
-from reproduction.records.running import CellError, Outcome, told  # noqa: E402
-from reproduction.records.store import Store  # noqa: E402
-from reproduction.registry import all_experiments, get, keep, papers  # noqa: E402
+from reproduction.experiments import (  # noqa: E402
+    ENGINES,
+    CellError,
+    Outcome,
+    all_experiments,
+    described,
+    enter,
+    get,
+    keep,
+)
+from reproduction.records import (  # noqa: E402
+    PROFILES,
+    SHIPPED,
+    Store,
+    format_seeds,
+    parse_seeds,
+    told_apart,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,13 +86,25 @@ def _settings(only: Sequence[str] | None) -> list[tuple[str, str]]:
     return pairs
 
 
+def _named(paper: str | None) -> str | None:
+    """Take the folder of a paper of one's own wherever the name of a paper may stand."""
+    if paper is None or paper in PAPERS or not Path(paper).is_dir():
+        return paper
+    return enter(Path(paper))
+
+
 def _show_version(asked: bool) -> None:
     if asked:
         typer.echo(f"fedkit {__version__}")
         raise typer.Exit
 
 
-Paper = Annotated[str, typer.Argument(help="Name of a paper, as 'fedkit list' shows it.")]
+Paper = Annotated[
+    str,
+    typer.Argument(
+        callback=_named, help="A paper, as 'fedkit list' shows it, or the folder of your own."
+    ),
+]
 Profile = Annotated[
     str,
     typer.Option(
@@ -91,11 +118,13 @@ Only = Annotated[
     typer.Option(help="name=value[,name=value...]: the cells with these settings."),
 ]
 Engine = Annotated[
-    str, typer.Option(callback=_one_of("engine", "here", "ray"), help="here, or ray: as Ray tasks.")
+    str,
+    typer.Option(
+        callback=_one_of("engine", *ENGINES),
+        help="here, or ray: on the cluster that RAY_ADDRESS names, else on this machine.",
+    ),
 ]
-Address = Annotated[
-    str | None, typer.Option(help="Ray cluster, such as auto; this machine by default.")
-]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes of this machine that share the cells.")]
 Device = Annotated[
     str,
     typer.Option(callback=_one_of("device", "auto", "cpu", "cuda"), help="auto, cpu or cuda."),
@@ -114,14 +143,15 @@ def _fedkit(
 @app.command("list")
 def list_command(
     paper: Annotated[
-        str | None, typer.Argument(help="One paper: cells done, missing and stale.")
+        str | None,
+        typer.Argument(callback=_named, help="One paper: cells done, missing and stale."),
     ] = None,
 ) -> None:
     """List the papers and their records; or the experiments of one, their cells counted."""
     store = Store()
     if paper is None:
         there = Counter(path.relative_to(store.root).parts[:3] for path in store.paths())
-        for name in papers():
+        for name in sorted({*PAPERS, *(p for _, p, _ in there)}):
             typer.echo(name)
             for experiment in sorted({e for _, p, e in there if p == name}):
                 counts = {profile: there[profile, name, experiment] for profile in PROFILES}
@@ -132,13 +162,12 @@ def list_command(
         typer.echo("fedkit list PAPER counts the cells of each experiment: done, missing, stale")
         return
     experiments = all_experiments(paper)
-    width = max((len(item.name) for item in experiments), default=0)
+    width = max(len(item.name) for item in experiments)
     for item in experiments:
         typer.echo(f"{item.name:<{width}}  {item.title}")
         for profile in PROFILES:
-            states = Counter(store.state(cell)[0] for cell in item.cells(profile, None))
-            states["done"] = states.pop("fresh", 0)
-            words = ("done", "stale", "missing", "unreadable")
+            states = Counter(store.state(cell) for cell in item.cells(profile, None))
+            words = ("done", "stale", "missing")
             text = ", ".join(f"{states[word]} {word}" for word in words if states[word])
             if text:
                 typer.echo(f"{'':<{width}}  {profile:<7} {states.total()} cells: {text}")
@@ -157,7 +186,7 @@ def run(
     ] = None,
     only: Only = None,
     method: Annotated[
-        str | None, typer.Option(help="package:Name, yours, in the place of the paper's rows.")
+        str | None, typer.Option(help="module:Name, yours, in the place of the paper's rows.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the cells, run none.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Make finished cells anew.")] = False,
@@ -168,22 +197,20 @@ def run(
         bool, typer.Option("--keep-going", help="Go on after a cell that fails.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bars.")] = False,
+    jobs: Jobs = 1,
     engine: Engine = "here",
-    address: Address = None,
 ) -> None:
     """Run the cells of a paper, or of one experiment, that have no record yet.
 
     A run that was stopped goes on with the same command.
     """
-    if engine == "here" and address is not None:
-        raise ValueError(f"address {address!r} is of a Ray cluster; add --engine ray")
     chosen = parse_seeds(seeds) if seeds is not None else None
     plan, errors = [], []
     if method is not None:
         if engine != "here":
             raise ValueError(f"method {method!r} runs here: a cluster may lack it, drop --engine")
         sys.path.insert(0, os.getcwd())  # it may lie in the current folder
-        method = signed(method)
+        make_method(method)
     for item in all_experiments(paper) if experiment is None else [get(paper, experiment)]:
         cells = item.cells(profile, chosen)
         try:
@@ -209,21 +236,21 @@ def run(
         for item, cells in plan:
             for cell, apart in zip(cells, told_apart(cells), strict=True):
                 more = "".join(f"  {name}={value}" for name, value in apart.items())
-                typer.echo(f"{item.name}  {cell.key}  {store.state(cell)[0]}{more}")
+                typer.echo(f"{item.name}  {cell.key}  {store.state(cell)}{more}")
         return
     # the nodes of a cluster may have what this machine lacks
     where = device if engine == "ray" and device == "cuda" else _find_device(device)
     failed = False
     for item, cells in plan:
         typer.echo(f"{paper} {item.name}, profile {profile}, on {where}; cells: {len(cells)}")
-        old = sum(store.state(cell)[0] == "stale" for cell in cells)
+        old = sum(store.state(cell) == "stale" for cell in cells)
         if old and not (force or stale):
             typer.echo(
                 f"{old} finished cells are what this code no longer gives; --stale makes them anew"
             )
         failed |= _report(item.execute(
-            cells, store, device=where, progress=not quiet, engine=engine, address=address,
-            anew="all" if force else "stale" if stale else "none",
+            cells, store, anew="all" if force else "stale" if stale else "missing", device=where,
+            jobs=jobs, engine=engine, progress=not quiet,
             on_error="continue" if keep_going else "stop",
         ))  # fmt: skip
     folder = store.root / profile / paper / (experiment or "")
@@ -239,11 +266,11 @@ def run(
 def _report(outcome: Outcome) -> bool:
     """Print what happened to the cells; tell whether any failed."""
     typer.echo(
-        f"{len(outcome.computed)} computed, {len(outcome.skipped)} finished before, "
-        f"{len(outcome.busy)} in another run, {len(outcome.failed)} failed"
+        f"{len(outcome.computed)} computed, {len(outcome.finished)} finished before, "
+        f"{len(outcome.failed)} failed"
     )
     for cell, error in outcome.failed:
-        complain(f"cell {cell.key} failed: {told(error)}")
+        complain(f"cell {cell.key} failed: {described(error)}")
     return bool(outcome.failed)
 
 
@@ -284,8 +311,7 @@ def _why_not(text: str, store: Store, profile: str) -> str:
 
     The text keeps its columns.
     """
-    own = repository_root()
-    if profile == "paper" and own is not None and store.root.resolve() == own / "results":
+    if profile == "paper" and store.root.resolve() == ROOT / "results":
         return text
     return re.sub(r"not attempted( \(cost\))?", lambda m: "no record".ljust(len(m[0])), text)
 
@@ -319,11 +345,13 @@ def golden(
     device: Device = "cpu",
 ) -> None:
     """Run the golden runs: do the experiments still behave as they did?"""
-    from reproduction.records.golden import GoldenRun, folder, golden_runs, verify_lock, version
+    from reproduction.golden import GoldenRun, golden_runs
+    from reproduction.records import behaviour
 
+    wanted = [_pattern(name) for name in names or ["*"]]
     there = golden_runs(all_experiments())
     chosen: dict[str, GoldenRun] = {}
-    for pattern in names or ["*"]:
+    for pattern in wanted:
         chosen |= {name: there[name] for name in matching(there, pattern)}
         if not matching(there, pattern):
             near = ", ".join(sorted({f"{run.paper}/*" for run in there.values()}))
@@ -332,35 +360,39 @@ def golden(
         raise ValueError("--why and --only say what --accept is for; give it as well, or neither")
     if accept and not (names and why.strip()):
         raise ValueError("--accept needs the names of golden runs, and the reason with --why")
-    if not accept and not any(version(item.paper, item.name) for item in chosen.values()):
-        raise ValueError(f"no numbers of these golden runs are in {folder()}; {SHIPPED}")
     device = _find_device(device)
     if accept and device != "cpu":
         raise ValueError(f"--accept with device {device}: what is committed is what a CPU gives")
     changed = 0
     for item in chosen.values():
-        told = item.check(device)
-        changed += bool(told)
-        if told and accept:
-            before, n = version(item.paper, item.name), item.accept(why, dict(_settings(only)))
+        differing = item.check(device)
+        changed += bool(differing)
+        if differing and accept:
+            before, n = behaviour(item.paper, item.name), item.accept(why, dict(_settings(only)))
             meant = "older records are stale" if n > before else "it is watched more closely"
             typer.echo(f"{item.id}: behaviour {n} from now on; {meant}")
-        elif told:
-            typer.echo(f"{item.id}: {'; '.join(told)}")
+        elif differing:
+            typer.echo(f"{item.id}: {'; '.join(differing)}")
     typer.echo(f"{len(chosen)} golden runs, {changed} differ")
     if accept and not changed:
         raise ValueError("nothing differs: nothing to accept")
     if changed and not accept:
         complain("mend the code; or, if this is meant: fedkit golden NAME --accept --why '...'")
         raise typer.Exit(1)
-    if len(chosen) == len(there) and device == "cpu":
-        verify_lock()
+
+
+def _pattern(name: str) -> str:
+    """Take the folder of a paper of one's own in the name of a golden run."""
+    paper, slash, rest = name.rpartition("/")
+    return f"{_named(paper)}/{rest}" if slash else name
 
 
 @app.command("audit")
 def audit_command(
-    runs: Annotated[int, typer.Argument(help="How many recorded runs to run again.")] = 3,
-    paper: Annotated[str | None, typer.Option(help="One paper only.")] = None,
+    runs: Annotated[int, typer.Argument(min=1, help="How many recorded runs to run again.")] = 3,
+    paper: Annotated[
+        str | None, typer.Option(callback=_named, help="One paper only, or the folder of your own.")
+    ] = None,
     experiment: Annotated[str | None, typer.Option(help="One experiment only.")] = None,
     profile: Profile = "paper",
     seed: Annotated[int, typer.Option(help="Decides which runs and seeds.", min=0)] = 0,
@@ -372,10 +404,8 @@ def audit_command(
     """
     from numpy.random import default_rng
 
-    from reproduction.audit import audit, choose
+    from reproduction.golden import audit, choose
 
-    if runs < 1:
-        raise ValueError(f"{runs} runs are asked for; at least one is audited")
     wanted = _settings(only)
     # a method from outside is not here to be run again
     records = [
@@ -390,16 +420,20 @@ def audit_command(
     for name, value in wanted:
         kept = set(keep([record.cell for record in records], name, value))
         records = [record for record in records if record.cell in kept]
-    rows = []
+    failed, compared = False, 0
     for record, chosen in choose(records, runs, default_rng(seed)):
-        row = audit(record, chosen)
-        rows.append(row)
+        cell = record.cell
+        try:
+            differing = audit(record, chosen, get(cell.paper, cell.experiment).run)
+        except FileNotFoundError as error:
+            verdict = f"data missing: {error}"
+        else:
+            compared += 1
+            failed |= bool(differing)
+            verdict = "; ".join(["different", *differing]) if differing else "equal"
         stale = " (stale)" if record.stale() else ""
-        typer.echo(
-            f"{row.record} seed {row.seed}: {row.verdict}{stale}, {row.compared} numbers; "
-            f"largest relative difference {row.difference:.2g} {row.worst}"
-        )
-    if any(row.verdict == "different" for row in rows) or not any(row.compared for row in rows):
+        typer.echo(f"{cell.name} seed {chosen}{stale}: {verdict}")
+    if failed or not compared:
         raise typer.Exit(1)
 
 
@@ -423,7 +457,6 @@ def arena(
         str | None, typer.Option(help="Record the results as those of this commit of yours.")
     ] = None,
     engine: Engine = "here",
-    address: Address = None,
 ) -> None:
     """Run methods through the arena and print their rows among the others.
 
@@ -434,8 +467,6 @@ def arena(
     from fedkit.arena.methods import find_methods
     from reproduction.arena import run, submit
 
-    if engine == "here" and address is not None:
-        raise ValueError(f"address {address!r} is of a Ray cluster; add --engine ray")
     store, chosen = Store(), method or []
     others = list(METHODS) if against is None else [r.strip() for r in against.split(",")]
     rows = list(dict.fromkeys([*filter(None, others), *(m for m in chosen if m in METHODS)]))
@@ -461,7 +492,7 @@ def arena(
                 and (not scenario or c.settings["scenario"] in scenario)
             ]
             _report(item.execute(
-                cells, store, device="cpu", on_error="continue", engine=engine, address=address,
+                cells, store, on_error="continue", engine=engine,
             ))  # fmt: skip
     typer.echo(
         f"{len(rows) + len(entered)} rows, profile {profile}; what has no record is computed first",
@@ -509,7 +540,7 @@ def compare(
     ] = False,
 ) -> None:
     """Set a paper's claims beside the records, with a verdict on each; or count those of all."""
-    from reproduction.staleness import check_records, stale_records
+    from reproduction.experiments import check_records, stale_records
     from reproduction.tables import (
         claims_table,
         comparison_table,

@@ -6,6 +6,7 @@ as a dictionary, together with a block of seeds.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, field, fields, replace
 from functools import lru_cache, wraps
@@ -17,9 +18,9 @@ import numpy.typing as npt
 from fedkit.checks import having
 from fedkit.extras import bar
 from fedkit.outside import make_method
-from reproduction.records.cell import PROFILES, Cell
-from reproduction.records.golden import trace
-from reproduction.registry import Experiment, RunFunction, register
+from reproduction.experiments import Experiment, register
+from reproduction.golden import RunFunction, Tiny, trace
+from reproduction.records import PROFILES, Cell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
     from fedkit.federated.history import History
     from fedkit.federated.rounds import Plan, Strategy
     from fedkit.federated.valuers import ValuePolicy
-    from reproduction.records.golden import Tiny
 
 T = TypeVar("T")
 
 __all__ = [
-    "Setting", "accuracies", "accuracy_curve", "blocks", "chance_above", "dataset", "each_seed",
-    "experiment", "identity", "in_place", "later", "lockstep", "result", "setting_of",
-    "settings_in_cell", "tested_rounds", "tracer",
+    "Cell", "Experiment", "Setting", "Tiny", "accuracies", "accuracy_curve", "blocks",
+    "chance_above", "dataset", "each_seed", "experiment", "identity", "in_place", "later",
+    "lockstep", "product", "register", "result", "setting_of", "settings_in_cell",
+    "tested_rounds", "trace", "tracer",
 ]  # fmt: skip
 
 
@@ -150,6 +151,12 @@ def in_place(name: str, row: Strategy, estimated: Callable[[Any], ValuePolicy]) 
     if hasattr(made, "sample") and hasattr(made, "accumulator"):
         made = estimated(made)
     return replace(row, value=having(f"method {name}", made, "value"))
+
+
+def product(base: T, **axes: Sequence[Any]) -> list[T]:
+    """Return a setting with every combination of values of some fields; the last varies fastest."""
+    points = itertools.product(*axes.values())
+    return [replace(base, **dict(zip(axes, point, strict=True))) for point in points]  # type: ignore[type-var]
 
 
 def blocks(seeds: Sequence[int], size: int | None = None) -> list[tuple[int, ...]]:

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from fedkit.intervals import settled, slopes
 from fedkit.outside import is_outside
 from reproduction.claims import Claim, Claims, ClaimsError
-from reproduction.records.cell import canonical_json
-from reproduction.records.store import Store
+from reproduction.records import Store, canonical_json
 
 __all__ = ["OF_TABLES", "Numbers", "measure"]
 

@@ -20,7 +20,7 @@ from fedkit.outside import is_outside
 if TYPE_CHECKING:
     import pandas as pd
 
-    from reproduction.records.store import Record
+    from reproduction.records import Record
 
 __all__ = [
     "alike", "as_text", "by_seed", "gains", "machines_told", "means", "overview", "seeds_told",
@@ -68,7 +68,7 @@ def by_seed(
     """Pivot records with these settings to one row per seed and one column per method.
 
     The methods are those of `labels` in their order, then methods from outside; `frame` is from
-    :meth:`reproduction.records.store.Store.frame`.
+    :meth:`reproduction.records.Store.frame`.
     """
     part = where(frame, metric=metric, **settings)
     if part.empty:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fedkit.extras import need
 from reproduction.claims import Claims, load_claims, rules
 from reproduction.measured import Numbers, measure
-from reproduction.records.store import Store
+from reproduction.records import Store
 from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, UNJUDGED, judge_all, verdict_text
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from fedkit.intervals import (
 from reproduction.claims import Claim, Claims
 from reproduction.measured import OF_TABLES, Numbers, measure
 from reproduction.printed import printed_statistic
-from reproduction.records.store import Store
+from reproduction.records import Store
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -34,8 +34,8 @@ from fedkit.streams import Streams
 from reproduction import arena
 from reproduction.arena import cells, measures
 from reproduction.arena.measures import measure, measure_all, ranking, summary
+from reproduction.experiments import CellError
 from reproduction.records import Store
-from reproduction.records.running import CellError
 
 SMALL = replace(
     cells._DIGITS, clients=5, participants=5, rounds=3, samples=20, validation=120, seen=120,

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from reproduction.claims import ClaimsError, claims_papers, load_claims, rules
+from reproduction.experiments import all_experiments, get, keep
 from reproduction.printed import printed_statistic
-from reproduction.records.cell import PROFILES
-from reproduction.records.store import Store
-from reproduction.registry import all_experiments, get, keep
+from reproduction.records import PROFILES, Store
 from reproduction.tables import claims_table
 from reproduction.verdicts import RULES, _command, join
 from tests.claimfiles import claims_in

@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 
 from fedkit import __main__, __version__
 from reproduction import commands as cli
-from reproduction import registry
+from reproduction import experiments
+from reproduction.experiments import Experiment
 from reproduction.records import Cell, Store
-from reproduction.records.golden import GoldenRun, folder
-from reproduction.registry import Experiment, get
 
 CALLS: list[str] = []
 BROKEN: set[str] = set()
@@ -50,7 +49,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     BROKEN.clear()
     for name, made in (("table1", cells), ("other", few_cells)):
         toy = Experiment("toy", name, f"A toy: {name}", made, run_cell)
-        monkeypatch.setitem(registry._registry, ("toy", name), toy)
+        monkeypatch.setitem(experiments._registry, ("toy", name), toy)
     return Store(tmp_path)
 
 
@@ -96,7 +95,7 @@ QUICK = {
 QUICK |= {
     f"import reproduction.{path.parent.name}.{path.stem}": ["torch"]
     for name in ("*tables", "settings")
-    for path in Path(registry.__file__).parent.glob(f"*/{name}.py")
+    for path in Path(experiments.__file__).parent.glob(f"*/{name}.py")
 }
 
 
@@ -142,7 +141,7 @@ def test_seeds_only_and_dry_run(store, fedkit) -> None:
     assert [line.split("missing")[1] for line in out.splitlines()] == ["  q=1", "  q=2"]
     cell = cells("laptop", (3, 4, 5))[1]
     assert fedkit(*cell.command.split()[1:], "--quiet")[0] == 0  # the command of a record
-    assert store.load(cell).results[2]["metrics"] == {"accuracy": 5.25}
+    assert store.results(cell)[2]["metrics"] == {"accuracy": 5.25}
     assert len(CALLS) == 1
     for more in (["--dry-run"], []):
         err = fedkit("run", "toy", "table1", "--seeds", "1,900", "--quiet", *more)[2]
@@ -156,7 +155,6 @@ def test_seeds_only_and_dry_run(store, fedkit) -> None:
         (["run", "toy", "table9"], "no experiment 'table9'; choose from table1, other"),
         (["run", "toy", "--profile", "huge"], "expected 'smoke', 'laptop' or 'paper'"),
         (["run", "toy", "--device", "abacus", "--dry-run"], "expected 'auto', 'cpu' or 'cuda'"),
-        (["run", "toy", "--address", "auto", "--dry-run"], "add --engine ray"),
         (["run", "toy", "--seeds", "4-0"], "cannot be read; write them as 0-4"),
         (["run", "toy", "--only", "colour=red"], "settings are method, alpha, flag, key"),
         (["run", "toy", "table1", "--only", "method"], "write name=value"),
@@ -178,7 +176,6 @@ def test_seeds_only_and_dry_run(store, fedkit) -> None:
         (["compare", "--verdict", "reproduced"], "of one paper, such as: fedkit compare"),
         (["book", "--root", "/nowhere", "sync"], "no _toc.yml in /nowhere"),
         (["run", "toy", "other", "--profile", "paper"], "no cells at profile paper"),
-        (["audit", "0"], "at least one is audited"),
         (["run", "toy", "table1", "--seeds", "0-3000000000"], "more than 100,000; take fewer"),
         (["fedvalue", "serve", "--tokens", "/nowhere/tokens"], "No such file or directory"),
         (["compare", "toy"], "no claims file; choose from fedccea, fedms"),
@@ -190,14 +187,6 @@ def test_mistakes_get_one_clear_line(store, fedkit, arguments, words):
     assert words in err
     assert len(err.splitlines()) == 1
     assert err.startswith("fedkit: ")
-
-
-def test_cells_are_selected_by_their_settings(store: Store) -> None:
-    table = get("toy", "table1")
-    assert table.select("smoke") == table.cells("smoke", None)
-    (one,) = table.select("smoke", method="a", alpha=1.0)
-    assert (one.settings["method"], one.settings["alpha"]) == ("a", 1.0)
-    assert table.select("smoke", key=one.digest) == [one]
 
 
 def test_unknown_commands_and_options(store, fedkit) -> None:
@@ -216,7 +205,7 @@ def test_a_failing_cell(store, fedkit) -> None:
     assert CALLS == []
     code, out, err = fedkit("run", "toy", "table1", "--quiet", "--keep-going")
     assert code == 1
-    assert "2 computed, 0 finished before, 0 in another run, 2 failed" in out
+    assert "2 computed, 0 finished before, 2 failed" in out
     assert out.splitlines()[-1].endswith("next: the same again")
     assert len(err.splitlines()) == 2
     BROKEN.clear()
@@ -230,7 +219,7 @@ def test_a_stopped_run_says_what_is_kept(store, fedkit, monkeypatch) -> None:
     def stop(*args, **more):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("reproduction.registry.run_cells", stop)
+    monkeypatch.setattr(Experiment, "execute", stop)
     code, _, err = fedkit("run", "toy", "table1", "--quiet")
     assert code == 130
     assert "what was finished is kept" in err
@@ -248,14 +237,14 @@ def test_an_interruption_while_libraries_are_read_is_no_traceback(monkeypatch) -
 def test_stale_and_forced_cells(store, fedkit) -> None:
     fedkit("run", "toy", "table1", "--quiet")
     first = cells("smoke", None)[0]
-    store.save(first, store.load(first).results, {})
+    store.save(first, store.results(first), {})
     code, out, _ = fedkit("run", "toy", "table1", "--quiet")
     assert "1 finished cells are what this code no longer gives; --stale" in out
     assert len(CALLS) == 4
     code, out, _ = fedkit("run", "toy", "table1", "--quiet", "--stale")
     assert code == 0
     assert len(CALLS) == 5
-    assert store.state(first)[0] == "fresh"
+    assert store.state(first) == "done"
     fedkit("run", "toy", "table1", "--quiet", "--force")
     assert len(CALLS) == 9
 
@@ -274,7 +263,7 @@ def test_compare(store, fedkit) -> None:
     assert "fedkit run fedccea --profile smoke makes them" in out
     fedkit("run", "toy", "table1", "--quiet")
     first = cells("smoke", None)[0]
-    store.save(first, store.load(first).results, {})
+    store.save(first, store.results(first), {})
     code, out, _ = fedkit("compare", "fedowen", "--check")
     assert code == 0
     assert "all records are sound; stale: 1" in out
@@ -349,18 +338,7 @@ def test_only_our_own_records_of_the_papers_scale_shrink_from_the_cost(store, fe
     assert "no record of fedms, fedowen, fedtsv, fedvalue at" in out
     by_label = fedkit("compare", "fedccea", "--verdict", "no record")
     assert by_label == fedkit("compare", "fedccea", "--verdict", "not attempted")
-    monkeypatch.setattr(cli, "repository_root", lambda: store.root.parent)
+    monkeypatch.setattr(cli, "ROOT", store.root.parent)
     monkeypatch.setenv("FEDKIT_RESULTS", str(store.root.parent / "results"))
     assert "not attempted (cost)" in fedkit("compare", "fedccea")[1]
     assert "not attempted" not in fedkit("compare", "fedccea", "--profile", "smoke")[1]
-
-
-def test_an_installed_package_says_where_its_golden_numbers_lie(store, fedkit, monkeypatch) -> None:
-    monkeypatch.setattr("reproduction.records.golden.repository_root", lambda: None)
-    measured = []
-    monkeypatch.setattr(GoldenRun, "measure", lambda self, device: measured.append(self.id))
-    code, out, err = fedkit("golden")
-    assert (code, out, measured) == (1, "", [])
-    assert "FEDKIT_RESULTS may name it" in err
-    assert len(err.splitlines()) == 1
-    assert folder() == store.root / "golden"

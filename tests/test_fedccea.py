@@ -11,6 +11,7 @@ from fedkit.federated.retraining import InOrder, train_with_sizes
 from fedkit.learning.training import train_clients
 from fedkit.methods import fedccea
 from fedkit.methods.fedccea import Fit, Simulations, contribution_index, fit_aam
+from reproduction.experiments import Cell, get
 from reproduction.fedccea import runs
 from reproduction.fedccea import settings as n
 from reproduction.fedccea import valuing as fits
@@ -24,7 +25,6 @@ from reproduction.fedccea.valuing import (
     truncated_walks,
     value_clients,
 )
-from reproduction.registry import Cell, get
 
 BASE = Setting(
     "digits", "digits", "strong", model="mlp-8", clients=5, rounds=3, simulations=6, samples=30,

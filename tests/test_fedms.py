@@ -7,13 +7,12 @@ from tinyrecords import records
 
 import fedkit as fk
 from fedkit.learning.evaluation import Evaluator
+from reproduction.experiments import get
 from reproduction.fedms import runs as paper
 from reproduction.fedms.runs import scores_of_round
 from reproduction.fedms.settings import PAPER_METHODS, READINGS, tuned
 from reproduction.fedms.tables import readings, study, tuned_on_validation
-from reproduction.records.cell import Cell
-from reproduction.records.store import Store
-from reproduction.registry import get
+from reproduction.records import Cell, Store
 
 BASE = paper.Setting(
     "fedavg", "digits", "digits", "dir1", model="mlp-8", clients=8, participants=3, rounds=4,

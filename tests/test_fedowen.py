@@ -16,6 +16,7 @@ from fedkit.games.valuation import Valuation
 from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling, OwenTwins, Softmax
 from reproduction import overviews
 from reproduction.common import accuracies, accuracy_curve, settings_in_cell
+from reproduction.experiments import get
 from reproduction.fedms import runs as fedms
 from reproduction.fedowen import runs as paper
 from reproduction.fedowen import settings, tables
@@ -28,8 +29,7 @@ from reproduction.fedowen.errata import (
 )
 from reproduction.fedowen.settings import SCALES
 from reproduction.fedtsv import runs as fedtsv
-from reproduction.records.cell import Cell
-from reproduction.registry import get
+from reproduction.records import Cell
 
 HALVES = table_game([0.0, 0.4, 0.0, 0.7, 0.0, 0.4, 0.9, 1.0])
 

@@ -13,7 +13,7 @@ from reproduction.fedowen.calibration import (
     rounds_tested,
 )
 from reproduction.fedowen.settings import TINY
-from reproduction.records.cell import Cell
+from reproduction.records import Cell
 
 CELLS = {("mnist", 0.01, 0.01): 70.0, ("mnist", 0.1, 0.01): 80.0, ("mnist", 0.01, 0.05): 75.0}
 

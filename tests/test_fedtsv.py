@@ -11,11 +11,11 @@ import fedkit as fk
 from fedkit.federated.selection import ClientTable
 from fedkit.learning.evaluation import Evaluator
 from reproduction.common import chance_above
+from reproduction.experiments import get
 from reproduction.fedtsv import runs as paper
 from reproduction.fedtsv.runs import final_weights, round_metrics
 from reproduction.fedtsv.settings import BASES, CHANGES, TEN_SEEDS, changed
 from reproduction.fedtsv.tables import over_rounds, study, study_text, weights_table
-from reproduction.registry import get
 
 BASE = paper.Setting(
     "tsv", "digits", "digits", model="mlp-8", clients=12, skewed=2, malicious=3, rounds=6,

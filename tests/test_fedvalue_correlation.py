@@ -10,6 +10,7 @@ from fedkit.datasets.tabular import TABLES
 from fedkit.fedvalue.information import conditional_mutual_information
 from fedkit.fedvalue.shap import MODELS
 from reproduction.claims import load_claims
+from reproduction.experiments import get
 from reproduction.fedvalue import correlation as fedvalue
 from reproduction.fedvalue import correlation_tables as fedvalue_tables
 from reproduction.fedvalue.correlation import (
@@ -23,9 +24,7 @@ from reproduction.fedvalue.correlation import (
     run_correlation,
     summary,
 )
-from reproduction.records.cell import Cell
-from reproduction.records.store import Store
-from reproduction.registry import get
+from reproduction.records import Cell, Store
 
 RNG = np.random.default_rng(1)
 WINE = Setting("wine", 3, repetitions=2, rows=12, background=5, walks=20)

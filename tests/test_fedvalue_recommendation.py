@@ -13,6 +13,7 @@ from tinyrecords import records, series_of
 from fedkit.datasets.movielens import MovieLens, made_up_ratings
 from fedkit.streams import Streams
 from reproduction.claims import load_claims
+from reproduction.experiments import get
 from reproduction.fedvalue import recommendation
 from reproduction.fedvalue import recommendation_tables as tables
 from reproduction.fedvalue.recommendation import (
@@ -31,7 +32,6 @@ from reproduction.fedvalue.recommendation import (
     values,
 )
 from reproduction.records import Cell
-from reproduction.registry import get
 
 DATA = made_up_ratings()
 SMALL = Case(movies=8, low=0.02, high=0.2)

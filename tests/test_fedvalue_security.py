@@ -9,12 +9,12 @@ import pytest
 
 from fedkit.fedvalue.protocol.attacks import ATTACKS, attempt
 from fedkit.streams import Streams
+from reproduction.experiments import get
 from reproduction.fedvalue import security
 from reproduction.fedvalue import security_tables as tables
 from reproduction.fedvalue.pictures import sequence_diagram, server_view, strips, watched
 from reproduction.fedvalue.security import contingency
-from reproduction.records.store import Store
-from reproduction.registry import get
+from reproduction.records import Store
 
 
 def test_the_profiles():

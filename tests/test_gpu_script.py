@@ -11,7 +11,7 @@ from typing import TextIO
 import pytest
 
 from benchmarks import gpu
-from reproduction.registry import get
+from reproduction.experiments import get
 
 RUNS = [words.split() for lines in gpu.STEPS.values() for words in lines if words[:3] == "run"]
 

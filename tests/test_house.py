@@ -37,26 +37,26 @@ LIBRARY = {
 
 #: The same within the reproduction; of the library it may use everything.
 REPRODUCTION = {
-    "records": "",
-    "__init__": "records",
+    "__init__": "",
+    "manifest": "__init__",
+    "records": "__init__",
+    "golden": "__init__ manifest records",
+    "experiments": "__init__ golden manifest records",
+    "common": "experiments golden records",
     "claims": "__init__ records",
     "printed": "claims",
     "measured": "claims records",
     "verdicts": "claims measured printed records",
     "tables": "verdicts",
     "readings": "claims measured verdicts records",
-    "registry": "__init__ records",
-    "common": "registry records",
     "overviews": "records",
     **dict.fromkeys(
         ("fedccea", "fedms", "fedowen", "fedtsv", "fedvalue"),
-        "common overviews registry claims verdicts tables records __init__",
+        "common overviews experiments claims verdicts tables golden records __init__",
     ),
-    "arena": "common overviews registry records",
-    "staleness": "registry records",
-    "audit": "registry records",
-    "book": "records",
-    "commands": "arena audit book claims verdicts tables records registry staleness __init__",
+    "arena": "common overviews experiments golden manifest records",
+    "book": "manifest records",
+    "commands": "arena book claims verdicts tables experiments golden records __init__",
 }
 PLANS = {"fedkit": LIBRARY, "reproduction": REPRODUCTION}
 

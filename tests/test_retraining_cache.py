@@ -13,7 +13,7 @@ from fedkit.federated.retraining import RetrainingGame, train_with_sizes
 from fedkit.federated.retraining_cache import RetrainingCache
 from fedkit.learning.models import classifier
 from fedkit.methods.fedccea import sample_sizes, simulate
-from reproduction.staleness import SIZE_LIMIT
+from reproduction.experiments import SIZE_LIMIT
 
 LOCAL = fk.LocalSGD(lr=0.2, batch_size=8, epochs=1)
 

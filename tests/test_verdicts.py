@@ -26,8 +26,7 @@ from reproduction.claims import Claim, ClaimsError, load_claims
 from reproduction.fedvalue import properties
 from reproduction.fedvalue.recommendation import MAIN, TABLE9, Case
 from reproduction.readings import margins, readings, under
-from reproduction.records.cell import Cell
-from reproduction.records.store import Store
+from reproduction.records import Cell, Store
 from reproduction.tables import (
     by_declaration,
     by_paper,

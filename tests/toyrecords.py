@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 
-from reproduction.records.store import Cell
+from reproduction.experiments import Experiment, Outcome
+from reproduction.records import Cell, Store
 
 
 def cell(method: str = "b", seeds: tuple[int, ...] = (0, 1, 2), **more: object) -> Cell:
     return Cell("smoke", "toy", "table1", {"method": method, "alpha": 0.1, **more}, seeds)
 
 
-def compute(c: Cell) -> list[dict[str, object]]:
+def compute(c: Cell, *_: object) -> list[dict[str, object]]:
     bias = {"a": 1.0, "b": 2.0}.get(str(c.settings["method"]), 3.0)
     return [
         {
@@ -23,3 +24,10 @@ def compute(c: Cell) -> list[dict[str, object]]:
         }
         for s in c.seeds
     ]
+
+
+TOY = Experiment("toy", "table1", "A toy", lambda profile, seeds: [], compute)
+
+
+def run(store: Store, *cells: Cell, **options: object) -> Outcome:
+    return TOY.execute(cells, store, progress=False, **options)  # type: ignore[arg-type]

@@ -20,8 +20,8 @@ from fedkit.checks import choice
 from fedkit.federated.aggregation import Proportional
 from fedkit.federated.valuers import Round
 from reproduction import common
-from reproduction.records.cell import Cell
-from reproduction.records.golden import Tiny
+from reproduction.golden import Tiny
+from reproduction.records import Cell
 
 __all__ = ["method_result", "scenarios", "seeds_of", "truth_result", "variants"]
 

@@ -15,11 +15,9 @@ from reproduction.arena.cells import method_result, seeds_of, truth_result
 from reproduction.arena.cells import scenarios as every
 from reproduction.arena.measures import board, measure_all, shared
 from reproduction.common import setting_of
-from reproduction.records.cell import Cell
-from reproduction.records.manifest import make_manifest
-from reproduction.records.running import CellError
-from reproduction.records.store import Store
-from reproduction.registry import get
+from reproduction.experiments import CellError, get
+from reproduction.manifest import make_manifest
+from reproduction.records import Cell, Store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +94,7 @@ def _frames(
 def _recorded(cell: Cell, store: Store) -> list[Result]:
     """Results of a cell, from its record, which is made where there is none."""
     get("arena", cell.experiment).execute([cell], store, progress=False)
-    return list(store.load(cell).results)
+    return store.results(cell)
 
 
 def run(
@@ -147,7 +145,7 @@ def run(
         if given is not None and not given and what != "rows":
             raise ValueError(f"{what} is {given!r}; expected at least one")
     if store is not None:
-        having("store", store, "load", "paths")
+        having("store", store, "results", "paths")
     flag("progress", progress)
     real("limit", limit, 0.0, above=True)
     for name in scenarios or ():

@@ -36,7 +36,7 @@ from fedkit.datasets import data_root
 from fedkit.extras import need
 from reproduction.book.notebooks import NotebookError, parameters_of
 from reproduction.book.runs import execute
-from reproduction.records.manifest import commit
+from reproduction.manifest import commit
 
 __all__ = ["LIMITS", "Book", "BookError", "rendering", "say"]
 

@@ -22,15 +22,14 @@ from fedkit.methods.fedccea import (
     simulate,
 )
 from fedkit.streams import Streams
-from reproduction import common
+from reproduction import common, results_folder
 from reproduction.common import blocks, chance_above, experiment
 from reproduction.fedccea import settings as given
 from reproduction.fedccea import valuing as fits
 from reproduction.fedccea.settings import FITS, METHODS, PARTIAL, PARTS, READINGS, Setting
 from reproduction.fedccea.valuing import Valued, architecture, federation, halves, value_clients
-from reproduction.records.cell import Cell
-from reproduction.records.golden import Tiny
-from reproduction.records.manifest import default_root
+from reproduction.golden import Tiny
+from reproduction.records import Cell
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -299,7 +298,7 @@ def run_by_rounds(cell: Cell, seed: int, device: Any, progress: bool) -> dict[st
 
 
 def _training(cell: Cell) -> TrainWithSizes:
-    kept = RetrainingCache(default_root() / "trainings" / "fedccea")
+    kept = RetrainingCache(results_folder() / "trainings" / "fedccea")
     return train_with_sizes if cell.profile == "smoke" else kept
 
 

@@ -57,8 +57,8 @@ from reproduction.fedms.settings import (
     TINY,
     Setting,
 )
-from reproduction.records.cell import Cell
-from reproduction.records.golden import Tiny
+from reproduction.golden import Tiny
+from reproduction.records import Cell
 
 IntArray = npt.NDArray[np.int64]
 Scores = dict[str, npt.NDArray[np.float64]]

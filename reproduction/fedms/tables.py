@@ -25,7 +25,7 @@ from reproduction.verdicts import REPRODUCED, UNJUDGED, join
 if TYPE_CHECKING:
     import pandas as pd
 
-    from reproduction.records.store import Store
+    from reproduction.records import Store
 
 LABELS = {
     "fedavg": "FedAvg",

@@ -34,8 +34,8 @@ from reproduction import common
 from reproduction.common import dataset
 from reproduction.fedowen.runs import simulate
 from reproduction.fedowen.settings import TINY, Setting, calibration
-from reproduction.records.cell import Cell
-from reproduction.records.golden import Tiny
+from reproduction.golden import Tiny
+from reproduction.records import Cell
 
 FloatArray = npt.NDArray[np.float64]
 #: printed accuracies of FedAvg, by data set, alpha and imbalance (Tables 1 and 2)

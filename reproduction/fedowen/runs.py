@@ -44,8 +44,8 @@ from reproduction import common
 from reproduction.common import accuracies, accuracy_curve, blocks, dataset
 from reproduction.fedowen import settings as given
 from reproduction.fedowen.settings import RANDOM_SELECTION, SCALES, TINY, Setting, grid, sweep
-from reproduction.records.cell import Cell
-from reproduction.records.golden import Tiny, trace
+from reproduction.golden import Tiny, trace
+from reproduction.records import Cell
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -46,8 +46,8 @@ from reproduction.common import accuracy_curve, chance_above, dataset, experimen
 from reproduction.fedtsv import settings as given
 from reproduction.fedtsv.settings import KINDS, METHODS, PAIRS, TIMINGS, TINY, Setting
 from reproduction.fedtsv.timings import Timing, run_timing
-from reproduction.records.cell import Cell
-from reproduction.records.golden import Tiny
+from reproduction.golden import Tiny
+from reproduction.records import Cell
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,7 @@ from fedkit.games.exact import shapley
 from fedkit.games.game import Game
 from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
 from reproduction.common import Setting, each_seed
-from reproduction.records.cell import Cell
+from reproduction.records import Cell
 
 
 def made_up(k: int, parameters: int) -> tuple[torch.Tensor, torch.Tensor]:

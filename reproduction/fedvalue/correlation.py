@@ -26,8 +26,8 @@ from fedkit.fedvalue.shap import MODELS, ensemble, explain, party_values, train
 from fedkit.streams import Streams
 from reproduction import common
 from reproduction.common import each_seed, experiment, identity
-from reproduction.records.cell import Cell
-from reproduction.records.golden import Tiny
+from reproduction.golden import Tiny
+from reproduction.records import Cell
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]

@@ -28,8 +28,8 @@ from fedkit.fedvalue.shap import vfps_scores
 from fedkit.fedvalue.significance import permutation_p_values
 from fedkit.streams import Streams
 from reproduction.common import blocks, chance_above, each_seed, experiment, identity
-from reproduction.records.cell import Cell
-from reproduction.records.golden import Tiny
+from reproduction.golden import Tiny
+from reproduction.records import Cell
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

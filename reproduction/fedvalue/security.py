@@ -25,8 +25,8 @@ from fedkit.fedvalue.protocol.parties import parties_of
 from fedkit.streams import Streams
 from reproduction.common import each_seed, experiment
 from reproduction.fedvalue.correlation import correlate, table
-from reproduction.records.cell import Cell
-from reproduction.records.golden import Tiny
+from reproduction.golden import Tiny
+from reproduction.records import Cell
 
 Codes = tuple[Any, Any, list[Any]]
 

@@ -28,7 +28,7 @@ def listed() -> list[str]:
 def claims() -> Iterator[Row]:
     """Judge every claim by the listed records alone."""
     from reproduction.claims import all_claims
-    from reproduction.records.store import Store
+    from reproduction.records import Store
     from reproduction.verdicts import join
 
     with tempfile.TemporaryDirectory() as folder:
@@ -51,7 +51,7 @@ def claims() -> Iterator[Row]:
 
 def record_names() -> Iterator[Row]:
     """Derive the name of every listed record from what it says of itself."""
-    from reproduction.records.cell import Cell
+    from reproduction.records import Cell
 
     for name in listed():
         cell = Cell(**json.loads((RESULTS / name).read_text())["cell"])
@@ -63,7 +63,7 @@ def experiments() -> Iterator[Row]:
 
     A record's name ends in a digest of the settings and the seeds, so equal names are equal both.
     """
-    from reproduction.registry import all_experiments
+    from reproduction.experiments import all_experiments
 
     for experiment in sorted(all_experiments(), key=lambda item: (item.paper, item.name)):
         for profile in ("smoke", "laptop", "paper"):

@@ -1,8 +1,4 @@
-"""What a record was made with.
-
-Whether the code has come to behave otherwise since is told by golden runs
-(:mod:`reproduction.records.golden`).
-"""
+"""What a record or a page was made with, without a word on where."""
 
 from __future__ import annotations
 
@@ -19,40 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedkit.extras import need
+from reproduction import ROOT
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "SHIPPED", "commit", "default_root", "lock_hash", "make_manifest", "repository_root", "stamp",
-]  # fmt: skip
-
-SHIPPED = "what fedkit has on record lies in results/ of its source: FEDKIT_RESULTS may name it"
-"""Where to look for what a package does not carry."""
+__all__ = ["commit", "lock_hash", "make_manifest", "stamp"]
 
 
-def repository_root() -> Path | None:
-    """Return the checkout that this package runs from, or None when it is installed."""
-    root = Path(__file__).resolve().parents[2]
-    return root if (root / "pyproject.toml").is_file() else None
-
-
-def default_root() -> Path:
-    """Return the folder of records.
-
-    It is ``FEDKIT_RESULTS`` where that is set, else ``results`` in the checkout that fedkit runs
-    from, else ``results`` in the current folder.
-    """
-    named = os.environ.get("FEDKIT_RESULTS")
-    return Path(named).expanduser() if named else (repository_root() or Path.cwd()) / "results"
-
-
-def lock_hash() -> str | None:
-    """Hash the pins of the checkout's lock file, or return None where there is none."""
-    path = (repository_root() or Path()) / "requirements.lock"
-    if not path.is_file():
-        return None
-    pins = re.sub(r" \\\n    --hash=\S+", "", path.read_text(encoding="utf-8"))
+def lock_hash() -> str:
+    """Hash the pins of the lock file."""
+    text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    pins = re.sub(r" \\\n    --hash=\S+", "", text)
     return hashlib.sha256(pins.encode()).hexdigest()[:16]
 
 
@@ -75,21 +49,21 @@ def _threads() -> int:
 def _processor() -> str:
     """Return the model name of the processor; its kind where the system does not tell more."""
     try:
-        told = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:  # no Linux
-        told = []
-    names = (line.partition(":")[2].strip() for line in told if line.startswith("model name"))
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, "") or platform.processor() or platform.machine() or "unknown processor"
 
 
 def _machine(device: object) -> str:
     """Return the models that a run's times depend on: "AMD EPYC, 2 cores", a GPU before it."""
     cores = os.cpu_count() or 1
-    told = f"{_processor()}, {cores} core{'s' * (cores > 1)}"
+    processor = f"{_processor()}, {cores} core{'s' * (cores > 1)}"
     torch = sys.modules.get("torch")
     if str(device).startswith("cuda") and torch is not None and torch.cuda.is_available():
-        return f"{torch.cuda.get_device_name(device)}; {told}"
-    return told
+        return f"{torch.cuda.get_device_name(device)}; {processor}"
+    return processor
 
 
 def _peak_memory() -> float | None:
@@ -110,24 +84,10 @@ def make_manifest(
     seconds: float | None = None,
     evaluations: int | None = None,
 ) -> dict[str, Any]:
-    """Describe how a record was made, without a word on where.
+    """Describe how a record was made; ``book/provenance.md`` explains each field.
 
-    Parameters
-    ----------
-    behaviour : mapping
-        What the golden runs that answer for the record are at
-        (:func:`reproduction.records.golden.version`).
-    data : iterable of mapping
-        Identity of each data set: ``name``, ``source``, ``checksum``.
-
-    Returns
-    -------
-    dict
-        JSON data.  "uncommitted" tells whether the code differed from its commit.  "machine" is
-        the model of the processor with the number of its cores, and that of a GPU that was used,
-        as times and trained networks depend on them; records from before this field lack it.
-        Wall times are kept out of every comparison; "peak_memory_mib" is that of the process so
-        far, all of its cells together.
+    `behaviour` is what the golden runs that answer for the record are at, `data` the name, source
+    and checksum of each data set.
     """
     return {
         "behaviour": dict(behaviour),
@@ -152,22 +112,21 @@ def make_manifest(
 
 @cache
 def commit() -> str | None:
-    """Return the commit of the checkout in twelve digits; None where there is none."""
+    """Return the commit of the checkout in twelve digits; None where git tells none."""
     return _git("rev-parse", "--short=12", "HEAD") or None
 
 
 @cache
 def uncommitted() -> bool | None:
-    """Whether fedkit's code or its lock file differ from the commit; None without a checkout."""
-    told = _git("status", "--porcelain", "--", "fedkit", "requirements.lock")
-    return None if told is None else bool(told)
+    """Whether the code or the lock file differ from the commit; None where git tells none."""
+    changed = _git("status", "--porcelain", "--", "fedkit", "reproduction", "requirements.lock")
+    return None if changed is None else bool(changed)
 
 
 def _git(*words: str) -> str | None:
-    root = repository_root()
-    if root is None or not (root / ".git").exists():
+    if not (ROOT / ".git").exists():
         return None
-    command = ["git", "-C", str(root), *words]
+    command = ["git", "-C", str(ROOT), *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
@@ -176,20 +135,10 @@ def _git(*words: str) -> str | None:
 
 
 def stamp(profile: str = "smoke", *, device: object = "cpu") -> pd.DataFrame:
-    """Return the table at the foot of a notebook: what its numbers were made with.
+    """Return the table at the foot of a page: what its numbers were made with.
 
-    Parameters
-    ----------
-    profile : str
-        Profile that the notebook ran at.
-    device : str or torch.device
-        Device that it ran on.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One column, ``value``, indexed by item; neither paths nor the name of a computer, so that
-        two builds of one commit show the same table.
+    It has one column, ``value``, and neither paths nor the name of a computer, so that two builds
+    of one commit show the same.
     """
     pd = need("pandas", extra="run")
     rows = {
@@ -198,10 +147,9 @@ def stamp(profile: str = "smoke", *, device: object = "cpu") -> pd.DataFrame:
         "threads": str(_threads()),
         "fedkit": _version("fedkit-contributions") or "not installed",
         "commit": commit() or "not in a git checkout",
-        "lock file": lock_hash() or "none",
+        "lock file": lock_hash(),
         "python": platform.python_version(),
         **{name: _version(name) or "not installed" for name in ("numpy", "scipy", "torch")},
     }
-    frame = pd.DataFrame({"value": list(rows.values())}, index=list(rows))
-    frame.index.name = "item"
-    return frame  # type: ignore[no-any-return]
+    index = pd.Index(list(rows), name="item")
+    return pd.DataFrame({"value": list(rows.values())}, index=index)  # type: ignore[no-any-return]
