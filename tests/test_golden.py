@@ -91,7 +91,7 @@ def test_every_experiment_is_guarded() -> None:
 def test_a_broken_estimator_is_seen(wrong, name, monkeypatch):
     """A sign that is changed, and a walk of each batch that is dropped."""
     add = MeanAccumulator.add
-    monkeypatch.setattr(MeanAccumulator, "add", lambda self, x, *more: add(self, wrong(x), *more))
+    monkeypatch.setattr(MeanAccumulator, "add", lambda self, x, **more: add(self, wrong(x), **more))
     assert RUNS[name].check()
 
 
