@@ -966,7 +966,10 @@ def test_two_objects_of_one_class_are_compared_by_names_of_ones_own() -> None:
         ({"rounds": 0}, "rounds"),
         ({"lr": -1.0}, "lr"),
         ({"model": 3}, "model"),
-        ({"model": torch.nn.Linear(4, 4).requires_grad_(False)}, "no trained parameters that could travel"),
+        (
+            {"model": torch.nn.Linear(4, 4).requires_grad_(False)},
+            "no trained parameters that could travel",
+        ),
         ({"model": unfinished()}, r"a NaN or an infinity in its parameters \(.*1.bias"),
         ({"model": torch.nn.Linear(4, 4)}, r"Linear gives outputs of shape \(2, 1, 4, 4\)"),
         ({"model": torch.nn.Linear(4, 2), "federation": columns()},
