@@ -139,7 +139,7 @@ def round_game(
     sizes : k numbers
         Data sizes, by which models are averaged; None with weighting "uniform".
     x, y, utility, device
-        Validation data and what is measured on them, as :class:`fedkit.Evaluator` takes them.
+        Validation data and what is measured on them, as ``fk.Evaluator`` takes them.
     updates : list of k states or rows ``[P]``, optional
         Differences of the trained models from `base`, in the place of `trained`.
     weighting : {"size", "uniform"}

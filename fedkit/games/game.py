@@ -254,7 +254,7 @@ def parallel(game: Game, n_jobs: int = -1) -> Game:
     Parameters
     ----------
     game : Game
-        It must be picklable (joblib takes lambdas too); :func:`fedkit.remember` goes around it.
+        It must be picklable (joblib takes lambdas too); ``fk.remember`` goes around it.
     n_jobs : int
         Number of processes; -1 is one per core.
 

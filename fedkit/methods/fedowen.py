@@ -37,7 +37,7 @@ class OwenSampling(Estimator):
 
     The game should have ``v(empty) = 0``, which no budget counts, and, for the truncation to mean
     what the paper says, ``v(N) = 1``: pass ``normalise(game)``.  Of another game
-    :func:`fedkit.estimate` warns.
+    ``fk.estimate`` warns.
 
     Parameters
     ----------
