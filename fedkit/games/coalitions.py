@@ -53,6 +53,10 @@ def all_coalitions(n_players: int) -> Coalitions:
     ----------
     n_players : int
         From 1 to 24.
+
+    Returns
+    -------
+    bool[2**n, n]
     """
     check_table_size(n_players)
     return coalitions_between(0, 2**n_players, n_players)
@@ -60,6 +64,14 @@ def all_coalitions(n_players: int) -> Coalitions:
 
 def coalition_index(coalitions: ArrayLike) -> NDArray[np.int64]:
     """Return the bit-mask index ``int64[B]`` of each row of ``bool[B, n]``, for `n` up to 62.
+
+    Parameters
+    ----------
+    coalitions : array_like of bool[B, n]
+
+    Returns
+    -------
+    int64[B]
 
     Examples
     --------

@@ -110,7 +110,16 @@ def shapley(game: Game) -> Valuation:
 
 
 def banzhaf(game: Game) -> Valuation:
-    """Return the exact Banzhaf values: the mean marginal over all coalitions of the others."""
+    """Return the exact Banzhaf values: the mean marginal over all coalitions of the others.
+
+    Parameters
+    ----------
+    game : Game
+
+    Returns
+    -------
+    Valuation
+    """
     return _exact(game, banzhaf_weights(as_game(game).n_players), "banzhaf")
 
 
@@ -133,7 +142,16 @@ def beta_shapley(game: Game, alpha: float, beta: float) -> Valuation:
 
 
 def leave_one_out(game: Game) -> Valuation:
-    """Return ``v(N) - v(N without i)``: n + 1 evaluations, no other coalition looked at."""
+    """Return ``v(N) - v(N without i)``: n + 1 evaluations, no other coalition looked at.
+
+    Parameters
+    ----------
+    game : Game
+
+    Returns
+    -------
+    Valuation
+    """
     n = as_game(game).n_players
     utilities = game(np.concatenate([np.ones((1, n), dtype=np.bool_), ~np.eye(n, dtype=np.bool_)]))
     values = utilities[0] - utilities[1:]

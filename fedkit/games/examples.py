@@ -51,6 +51,10 @@ def airport(costs: ArrayLike) -> Example:
     ----------
     costs : array_like of float
         Cost of the runway that each player needs, non-negative.
+
+    Returns
+    -------
+    Example
     """
     array = vector("costs", costs)
     if (array < 0).any():
@@ -71,6 +75,10 @@ def unanimity(n_players: int, carrier: ArrayLike) -> Example:
     n_players : int
     carrier : array_like of int
         Players who must all be in.
+
+    Returns
+    -------
+    Example
     """
     whole("n_players", n_players, 1, MOST)
     members = vector("carrier", carrier)
@@ -96,6 +104,10 @@ def random_unanimity_sum(
         Seed of carriers and coefficients.
     n_outputs : int, optional
         With `m` outputs the coefficients are ``(terms, m)`` and the game is vector-valued.
+
+    Returns
+    -------
+    Example
     """
     whole("n_players", n_players, 1, MOST)
     whole("terms", terms, 1, MOST)
@@ -138,6 +150,10 @@ def glove(left: int, right: int) -> Example:
     ----------
     left, right : int
         Owners of a left and of a right glove, at most 500 each.
+
+    Returns
+    -------
+    Example
     """
     most = MOST_COUNTED // 2
     sides = whole("left", left, 1, most), whole("right", right, 1, most)
@@ -165,6 +181,10 @@ def weighted_majority(weights: ArrayLike, quota: int) -> Example:
         Non-negative, of at most 1,000 players; ``players * (sum of weights)`` is at most 2**26.
     quota : int
         Sum of weights that wins, positive.
+
+    Returns
+    -------
+    Example
     """
     array = vector("weights", weights)
     if (array < 0).any() or (array != np.floor(array)).any() or len(array) > MOST_COUNTED:

@@ -514,10 +514,12 @@ def classifier(name: str, module: nn.Module, x: Tensor) -> Model:
     """The model of a module that clients train, or say why they cannot."""
     held = [*_unwrapped(name, module).named_parameters()]
     if wrong := [part for part, p in held if not p.isfinite().all()]:
-        raise ValueError(f"{name} has a NaN or an infinity in its parameters ({_few(wrong)})")
+        raise ValueError(
+            f"{name} has a NaN or an infinity in its parameters ({', '.join(wrong[:5])})"
+        )
     # an infinity may be meant, as in the mask of an attention
     if wrong := [part for part, b in module.named_buffers() if b.isnan().any()]:
-        raise ValueError(f"{name} has a NaN in its buffers ({_few(wrong)})")
+        raise ValueError(f"{name} has a NaN in its buffers ({', '.join(wrong[:5])})")
     made = model_of(module, x, trained_only=True)
     doubt_probabilities(made)
     if len(made.output_shape) != 1:

@@ -116,10 +116,11 @@ class OwenSampling(Estimator):
                 mask = draws[:, 0] < q  # line 5
                 orders = np.argsort(np.where(mask, draws[:, 1], 2.0), axis=1)  # line 6
                 ranks, length = np.argsort(orders, axis=1), mask.sum(axis=1)
-                v_prev, credit = np.zeros((walks, *outputs)), np.zeros((walks, n, *outputs))  # 9
+                v_prev = np.zeros((walks, *outputs))  # line 9
+                credit = np.zeros((walks, n, *outputs))
                 cut, truncated = np.zeros((2, walks), dtype=np.bool_)
                 for step in range(n):  # line 10
-                    looked_at = ~(1.0 - v_prev < eta)  # lines 8, 14, 15: Delta_left = 1 - v_prev
+                    looked_at = ~(1.0 - v_prev < eta)  # lines 8, 14, 15: Delta_left
                     inside = step < length
                     truncated |= inside & ~looked_at.reshape(walks, -1).all(axis=1)
                     going = np.flatnonzero(inside & looked_at.reshape(walks, -1).any(axis=1))
@@ -131,12 +132,13 @@ class OwenSampling(Estimator):
                     v = yield ranks[going] <= step  # line 11
                     if v.shape[1:] != outputs:
                         outputs = v.shape[1:]
-                        v_prev, credit = np.zeros((walks, *outputs)), np.zeros((walks, n, *outputs))
+                        v_prev = np.zeros((walks, *outputs))
+                        credit = np.zeros((walks, n, *outputs))
                         looked_at = ~(1.0 - v_prev < eta)
                     gain = np.where(looked_at[going], v - v_prev[going], 0.0)  # line 12
                     credit[going, orders[going, step]] = gain  # line 13
                     v_prev[going] += gain  # line 18
-                accumulator.add(credit[~cut], stratum=level)  # line 21; divided as line 23 says
+                accumulator.add(credit[~cut], stratum=level)  # line 21, divided in 23
                 accumulator.info["walks"][level] += int((~cut).sum())
                 accumulator.info["truncated"] += int(truncated[~cut].sum())
                 accumulator.info["cut"] += 0 if spent else int(cut.sum())
