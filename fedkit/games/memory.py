@@ -30,7 +30,7 @@ def remember(game: Game, path: str | Path | None = None, batch: int | None = Non
     Parameters
     ----------
     game : Game
-        With a path it must give a coalition the same utility every time, up to 1e-6.
+        With a path it must give a coalition the same utility every time, up to ``1e-6``.
     path : str or Path, optional
         A file that keeps what was evaluated, also when the process is killed, and that several
         processes may share; the next call with this path goes on where it was.
