@@ -15,7 +15,7 @@ from typing import Any
 from fedkit import __version__
 
 OWN_COMMANDS = {
-    "data": "fedkit.datasets.cli",
+    "data": "fedkit.datasets.commands",
     "fedvalue": "fedkit.fedvalue.http",
     "flower": "fedkit.flower.cli",
 }

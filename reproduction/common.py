@@ -25,9 +25,7 @@ from reproduction.records import PROFILES, Cell
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedkit.datasets.dataset import Dataset
-    from fedkit.datasets.movielens import MovieLens
-    from fedkit.datasets.tabular import Tabular
+    from fedkit.datasets import Dataset, MovieLens, Tabular
     from fedkit.federated.clients import Federation
     from fedkit.federated.history import History
     from fedkit.federated.rounds import Plan, Strategy
@@ -46,7 +44,7 @@ __all__ = [
 @lru_cache(maxsize=2)
 def dataset(name: str) -> Dataset:
     """Return an image data set, read once."""
-    from fedkit.datasets.dataset import load  # imports torch, which no table needs
+    from fedkit.datasets import load  # imports torch, which no table needs
 
     return load(name)
 

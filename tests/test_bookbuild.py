@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedkit.datasets import readers
+from fedkit.datasets import files
 from reproduction.book import build
 from reproduction.book.api import PAGES, expand, page_of, public_modules
 from reproduction.book.build import Book
@@ -228,7 +228,7 @@ def test_a_failing_notebook_is_one_clear_error(write, tmp_path, code, limit, sai
 def small_book(write, tmp_path: Path, monkeypatch) -> Path:
     for name in ("FEDKIT_DATA", "FEDKIT_RESULTS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(readers, "user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
     monkeypatch.setattr(build, "_installed_packages", lambda: "numpy==1")
     write(PARAMETERS.replace("seed: int = 0", 'profile: str = "smoke"'))
     for name in ("fedkit", "results"):

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedkit.datasets.tabular import TABLES
+from fedkit.datasets import TABLES
 from fedkit.fedvalue.information import conditional_mutual_information
 from fedkit.fedvalue.shap import MODELS
 from reproduction.claims import load_claims

@@ -10,7 +10,7 @@ from scipy.stats import ttest_1samp
 from sklearn.metrics import roc_auc_score
 from tinyrecords import records, series_of
 
-from fedkit.datasets.movielens import MovieLens, made_up_ratings
+from fedkit.datasets import MovieLens, made_up_ratings
 from fedkit.streams import Streams
 from reproduction.claims import load_claims
 from reproduction.experiments import get

@@ -1,5 +1,6 @@
 """MovieLens in its official layouts, from tiny files that are made up here."""
 
+import hashlib
 import io
 import urllib.error
 import urllib.request
@@ -10,15 +11,17 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from fedkit.datasets import movielens
-from fedkit.datasets.movielens import (
+from fedkit.datasets import (
+    DamagedDataError,
+    DownloadError,
+    MissingDataError,
     MovieLens,
-    fetch,
-    find_ratings,
+    find,
+    get,
     load_movielens,
     made_up_ratings,
+    ratings,
 )
-from fedkit.datasets.readers import DamagedDataError, DownloadError, MissingDataError
 
 FILES = {
     "ml-1m": {
@@ -37,8 +40,8 @@ FILES = {
 @pytest.fixture(autouse=True)
 def editions_of_three_users(monkeypatch):
     for name, fingerprint in (("ml-1m", "01632a5f98011c2b"), ("ml-100k", "c6a4e7b5411d628f")):
-        changed = replace(movielens.RATINGS[name], size=(4, 3), fingerprint=fingerprint)
-        monkeypatch.setitem(movielens.RATINGS, name, changed)
+        changed = replace(ratings.RATINGS[name], size=(4, 3), fingerprint=fingerprint)
+        monkeypatch.setitem(ratings.RATINGS, name, changed)
 
 
 def place(folder, name, **changed):
@@ -90,10 +93,10 @@ def test_altered_files_are_refused_and_may_be_meant(tmp_path):
 @pytest.mark.parametrize("name", ["ml-1m", "ml-100k"])
 def test_an_edition_that_is_there_is_the_known_one(name, monkeypatch):
     monkeypatch.undo()
-    if find_ratings(name) is None:
+    if find(name) is None:
         pytest.skip(f"{name} is not on this machine")
     held = load_movielens(name)
-    assert held.fingerprint == movielens.RATINGS[name].fingerprint
+    assert held.fingerprint == ratings.RATINGS[name].fingerprint
 
 
 def test_missing_data_say_how_to_get_them(tmp_path):
@@ -126,19 +129,19 @@ def test_fetch_checks_what_comes_and_leaves_nothing_behind(tmp_path, monkeypatch
     urlopen = Mock(return_value=io.BytesIO(b"something else"))
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
     with pytest.raises(DownloadError, match="is published"):
-        fetch("ml-100k", tmp_path)
+        get("ml-100k", tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert urlopen.call_args.args == ("https://files.grouplens.org/datasets/movielens/ml-100k.zip",)
     urlopen.side_effect = urllib.error.URLError("no network")
     with pytest.raises(DownloadError, match=r"no network.*by hand"):
-        fetch("ml-1m", tmp_path)
+        get("ml-1m", tmp_path)
 
     content = b"the archive"
-    good = movielens.hashlib.md5(content).hexdigest()
-    changed = replace(movielens.RATINGS["ml-1m"], md5=good)
-    monkeypatch.setitem(movielens.RATINGS, "ml-1m", changed)
+    good = hashlib.md5(content).hexdigest()
+    changed = replace(ratings.RATINGS["ml-1m"], md5=good)
+    monkeypatch.setitem(ratings.RATINGS, "ml-1m", changed)
     urlopen.side_effect, urlopen.return_value = None, io.BytesIO(content)
-    assert fetch("ml-1m", tmp_path).read_bytes() == content
+    assert (tmp_path / get("ml-1m", tmp_path)).read_bytes() == content
     assert [p.name for p in tmp_path.iterdir()] == ["ml-1m.zip"]
 
 
@@ -154,13 +157,13 @@ def test_made_up_ratings_are_of_the_seed_and_hold_taste():
 
 
 @pytest.mark.parametrize(
-    ("ratings", "people", "why"),
+    ("stars", "people", "why"),
     [
         (np.zeros((2, 3)), 2, "uint8"),
         (np.full((2, 3), 6, dtype=np.uint8), 2, "stars up to 5"),
         (np.ones((2, 3), dtype=np.uint8), 1, "of each user"),
     ],
 )
-def test_a_made_up_matrix_is_checked(ratings, people, why):
+def test_a_made_up_matrix_is_checked(stars, people, why):
     with pytest.raises(ValueError, match=why):
-        MovieLens("x", ratings, np.zeros((people, 3), dtype=np.int64))
+        MovieLens("x", stars, np.zeros((people, 3), dtype=np.int64))

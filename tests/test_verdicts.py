@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fedkit.datasets.tabular import TABLES
+from fedkit.datasets import TABLES
 from fedkit.fedvalue.information import mshapley_cmi
 from fedkit.intervals import (
     bounded_interval,

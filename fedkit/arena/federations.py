@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 
 from fedkit.checks import choice, flag, one_line, real, whole
-from fedkit.datasets.dataset import Dataset, load
+from fedkit.datasets import Dataset, load
 from fedkit.federated.adversaries import (
     Adversaries,
     FeatureNoise,

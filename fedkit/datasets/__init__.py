@@ -1,18 +1,116 @@
-"""Data sets: the catalogue, and readers of the files that torchvision and others keep."""
+"""Data sets by name: found below one folder, checked, and given as tensors or arrays.
+
+``FEDKIT_DATA`` names the data folder (default: the user's cache folder).  It has the layouts of
+torchvision, medmnist, the UCI repository and GroupLens; ``"digits"``, ``"wine"`` and ``"breast"``
+are embedded in scikit-learn and need no folder.
+"""
 
 from __future__ import annotations
 
-from fedkit.extras import homes, later
+import difflib
+import os
+from collections.abc import Collection
 
-_HOMES = homes(
-    {
-        "catalogue": "FileReport available data_root get names verify",
-        "dataset": "Dataset load",
-        "movielens": "MovieLens load_movielens made_up_ratings",
-        "readers": "DamagedDataError DownloadError MissingDataError",
-        "tabular": "TABLES Tabular find_table get_table load_table",
-    }
+from fedkit.checks import flag
+from fedkit.datasets.files import DamagedDataError, DownloadError, MissingDataError, data_root
+from fedkit.datasets.images import IMAGES, Dataset, find_copy, get_images, load_images
+from fedkit.datasets.ratings import (
+    RATINGS,
+    MovieLens,
+    get_ratings,
+    load_movielens,
+    made_up_ratings,
+    ratings_files,
 )
+from fedkit.datasets.tables import TABLES, Tabular, get_table, load_table, table_files
 
-__all__ = [*_HOMES]
-__getattr__ = later(__name__, _HOMES)  # images need torch, tables and ratings do not
+__all__ = [
+    "IMAGES", "RATINGS", "TABLES", "DamagedDataError", "Dataset", "DownloadError",
+    "MissingDataError", "MovieLens", "Tabular", "data_root", "find", "get", "load",
+    "load_movielens", "load_table", "made_up_ratings",
+]  # fmt: skip
+
+
+def load(name: str, root: str | os.PathLike[str] | None = None, *, verify: bool = True) -> Dataset:
+    """Load an image data set by name.
+
+    Parameters
+    ----------
+    name : str
+        A name of :data:`IMAGES`.  ``"emnist-letters"`` reads the whole split where it is there
+        and fedkit's subset otherwise; ``"femnist"`` is EMNIST by class and never falls back.
+    root : path, optional
+        Data folder; default as in :func:`data_root`.
+    verify : bool
+        Check published digests.  Switch it off only for files that you changed on purpose; their
+        structure is checked all the same.
+
+    Raises
+    ------
+    ValueError
+        If the name is unknown.
+    MissingDataError
+        If the files are not there; the message says how to get them.
+    DamagedDataError
+        If a file is truncated, altered or inconsistent.
+    """
+    name = _canonical(name, IMAGES)
+    return load_images(name, data_root(root), flag("verify", verify))
+
+
+def find(name: str, root: str | os.PathLike[str] | None = None) -> str | None:
+    """Return which copy of a data set would be loaded, None where there is none."""
+    name, folder = _canonical(name, [*IMAGES, *TABLES, *RATINGS]), data_root(root)
+    if name in RATINGS:
+        return ratings_files(name, folder)
+    if name in TABLES:
+        if not TABLES[name].files:
+            return "embedded in scikit-learn"
+        files = table_files(name, folder)
+        return None if files is None else " and ".join(files)
+    copy = find_copy(name, folder)
+    return None if copy is None else copy.source
+
+
+def get(name: str, root: str | os.PathLike[str] | None = None) -> str:
+    """Download a data set, check it, then put it in place; what is there already is checked.
+
+    Images come through torchvision or medmnist (the official copy, also where another one is
+    present), tables through ``ucimlrepo``, ratings from GroupLens.  Only what passes its checks is
+    put where the loaders look, so an interrupted download leaves nothing.
+
+    Returns
+    -------
+    str
+        Which copy is now there.
+
+    Raises
+    ------
+    DownloadError
+        If there is no download, or it fails, or the checks after it do.
+    """
+    name, folder = _canonical(name, [*IMAGES, *TABLES, *RATINGS]), data_root(root)
+    if name in IMAGES:
+        return get_images(name, folder)
+    there = find(name, folder)
+    if there is not None:
+        (load_table if name in TABLES else load_movielens)(name, folder)
+        return there
+    return (get_table if name in TABLES else get_ratings)(name, folder)
+
+
+def _canonical(name: str, known: Collection[str]) -> str:
+    """Return the name as fedkit writes it, or refuse it and suggest the nearest known one."""
+    key = name.lower().replace("_", "-") if isinstance(name, str) else repr(name)
+    if key in known:
+        return key
+    if key in TABLES or key in RATINGS:
+        loader = "load_table" if key in TABLES else "load_movielens"
+        raise ValueError(
+            f"data set {key!r} has no images; load it with fedkit.datasets.{loader}({key!r})"
+        )
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    raise ValueError(
+        f"name is {name!r}, an unknown data set{hint}; expected one of {', '.join(known)}"
+    )

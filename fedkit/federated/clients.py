@@ -24,7 +24,7 @@ from fedkit.checks import (
     warn,
     whole,
 )
-from fedkit.datasets.dataset import Dataset
+from fedkit.datasets import Dataset
 from fedkit.federated.partitioners import Partitioner, fill_empty, hold_out, long_tail
 from fedkit.streams import Streams
 

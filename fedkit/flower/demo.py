@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from fedkit.datasets.dataset import load
+from fedkit.datasets import load
 from fedkit.extras import need
 from fedkit.federated import (
     Exact,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedkit.datasets.tabular import TABLES, load_table
+from fedkit.datasets import TABLES, load_table
 from fedkit.estimators import PermutationSampling
 from fedkit.extras import need
 from fedkit.fedvalue.columns import discretise, joint_codes, pca

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from fedkit.datasets.tabular import TABLES
+from fedkit.datasets import TABLES
 from fedkit.extras import need
 from fedkit.fedvalue.shap import MODELS
 from fedkit.intervals import Interval, mean_interval

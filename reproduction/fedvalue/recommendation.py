@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.datasets.movielens import MovieLens, load_movielens, made_up_ratings
+from fedkit.datasets import MovieLens, load_movielens, made_up_ratings
 from fedkit.extras import need
 from fedkit.fedvalue.columns import VerticalData, discretise, joint_codes, pca
 from fedkit.fedvalue.information import Correction, mshapley_cmi

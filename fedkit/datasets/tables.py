@@ -1,8 +1,7 @@
 """The six tables of FedValue's evaluation (Table 2), as numbers, labels and names of columns.
 
-Wine and Breast are embedded in scikit-learn.  The others are looked for below the data folder
-(``FEDKIT_DATA``) in the files in which they are usually passed on; the three of the UCI
-repository can be fetched through ``ucimlrepo``.
+Wine and Breast are embedded in scikit-learn.  The others are looked for below the data folder in
+the files in which they are usually passed on; three can be fetched from the UCI repository.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,85 +19,57 @@ from numpy.typing import NDArray
 
 from fedkit.atomic import write_text
 from fedkit.checks import choice, flag, one_line, warn
-from fedkit.datasets.catalogue import data_root
-from fedkit.datasets.readers import damaged, missing, not_fetched
+from fedkit.datasets.files import damaged, data_root, missing, not_fetched
 from fedkit.extras import need
 
-__all__ = ["TABLES", "Tabular", "TabularSpec", "find_table", "get_table", "load_table"]
+__all__ = ["TABLES", "Tabular", "load_table"]
 
 
 @dataclass(frozen=True)
-class TabularSpec:
-    """What is known of a table before a file is opened.
-
-    Attributes
-    ----------
-    title : str
-    features : int
-        Columns (Table 2).
-    counts : tuple of int
-        Rows per class, in the order of the sorted labels; their sum is Table 2's number.
-    citation : str
-    fingerprint : str
-        That of the table in `files`, or in scikit-learn.
-    files : tuple of str
-        Where the usual files lie below the data folder, read one below the other; none where
-        scikit-learn brings the table along.
-    label : str or int
-        Name (or place, where the files have no header) of the label's column.
-    dropped : tuple of str
-        Columns that are no features.
-    discrete : range or tuple of int
-        Places of the columns that keep their levels; the others are continuous.
-    uci : int or None
-        Number in the UCI repository; None where it is not there.
-    content : str
-        :attr:`Tabular.content` of the table in `files`, by which what was fetched is told.
-    get : str
-        How to get it where `uci` is None.
-    """
+class TableSpec:
+    """What is known of a table before a file is opened."""
 
     title: str
-    features: int
-    counts: tuple[int, ...]
+    features: int  # columns (Table 2)
+    counts: tuple[int, ...]  # rows per class, by sorted labels; their sum is Table 2's number
     citation: str
-    fingerprint: str
-    files: tuple[str, ...] = ()
-    label: str | int = 0
-    dropped: tuple[str, ...] = ()
-    discrete: Sequence[int] = ()
-    uci: int | None = None
-    content: str = ""
-    get: str = ""
+    fingerprint: str  # of the table in `files`, or in scikit-learn
+    files: tuple[str, ...] = ()  # read one below the other; none where scikit-learn has it
+    label: str | int = 0  # name of the label's column, or place where there is no header
+    dropped: tuple[str, ...] = ()  # columns that are no features
+    discrete: Sequence[int] = ()  # places of the columns that keep their levels
+    uci: int | None = None  # number in the UCI repository
+    content: str = ""  # Tabular.content, by which what was fetched is told
+    get: str = ""  # how to get it where there is no `uci`
 
 
-TABLES: dict[str, TabularSpec] = {
-    "wine": TabularSpec(
+TABLES: dict[str, TableSpec] = {
+    "wine": TableSpec(
         "Wine, chemical analysis", 13, (59, 71, 48), "Aeberhard et al. 1994", "3a28849ef2366c4b"
     ),
-    "parkinsons": TabularSpec(
+    "parkinsons": TableSpec(
         "Parkinsons, measures of voice", 22, (48, 147), "Little et al. 2007", "3f1ce991bd240cbb",
         files=("uci/parkinsons.data",), label="status", dropped=("name",), uci=174,
         content="cd542aa88e7898e1",
     ),
-    "spect": TabularSpec(
+    "spect": TableSpec(
         "SPECT, heart images, binary features", 22, (55, 212), "Kurgan et al. 2001",
         "5c518ca5b5576833",
         files=("uci/SPECT.train", "uci/SPECT.test"), label=0, discrete=range(22), uci=95,
         content="d616e466b0ef2c01",
     ),
-    "breast": TabularSpec(
+    "breast": TableSpec(
         "Breast cancer Wisconsin, cell nuclei", 30, (212, 357), "Mangasarian et al. 1995",
         "25e2eb7b7a8745b1",
     ),
-    "music": TabularSpec(
+    "music": TableSpec(
         "Music, audio features of GTZAN", 57, (100,) * 10, "Tzanetakis and Cook 2002",
         "1bbdef1079798e2a", files=("gtzan/features_30_sec.csv",), label="label",
         dropped=("filename", "length"),
         get="download the data set 'GTZAN Dataset - Music Genre Classification' from Kaggle (an "
         "account is needed) and place its features_30_sec.csv there",
     ),
-    "credit": TabularSpec(
+    "credit": TableSpec(
         "Default of credit card clients", 23, (23_364, 6_636), "Yeh and Lien 2009",
         "59ffef19b83b06bc",
         files=("uci/UCI_Credit_Card.csv",), label="default.payment.next.month", dropped=("ID",),
@@ -155,35 +127,10 @@ class Tabular:
         return hashlib.sha256(" ".join([of_labels, *digests]).encode()).hexdigest()[:16]
 
 
-def _spec(name: str) -> TabularSpec:
-    return TABLES[choice("name", name, TABLES)]
-
-
-def _paths(name: str, root: str | os.PathLike[str] | None) -> tuple[str, ...] | None:
-    """Return the files from which a table would be read; None where it is not there."""
-    for files in (TABLES[name].files, (fetched(name),)):
-        if all((data_root(root) / file).is_file() for file in files):
-            return files
-    return None
-
-
-def fetched(name: str) -> str:
-    """Return the file that :func:`get_table` makes: features, then label."""
-    return f"uci/{name}.csv"
-
-
-def find_table(name: str, root: str | os.PathLike[str] | None = None) -> str | None:
-    """Return the edition that :func:`load_table` would read, None where there is none."""
-    if not _spec(name).files:
-        return "embedded in scikit-learn"
-    files = _paths(name, root)
-    return None if files is None else " and ".join(files)
-
-
 def load_table(
     name: str, root: str | os.PathLike[str] | None = None, *, verify: bool = True
 ) -> Tabular:
-    """Load one of the tables and check it against Table 2.
+    """Load one of the tables of FedValue's evaluation and check it against the paper's Table 2.
 
     Parameters
     ----------
@@ -193,9 +140,9 @@ def load_table(
         The data folder; by default ``FEDKIT_DATA``, else the user's cache folder.
     verify : bool
         Compare the values and labels with the table's fingerprint.  Switch it off only for files
-        that you changed on purpose; Table 2 must fit all the same.  Of what :func:`get_table`
-        fetched, whose rows and columns may stand in another order, the content is compared, and
-        another one is warned of.
+        that you changed on purpose; Table 2 must fit all the same.  Of what :func:`get` fetched,
+        whose rows and columns may stand in another order, the content is compared, and another
+        one is warned of.
 
     Raises
     ------
@@ -207,18 +154,18 @@ def load_table(
     ValueError
         If the name is unknown.
     """
-    spec, folder = _spec(name), data_root(root)
+    spec, folder = TABLES[choice("name", name, TABLES)], data_root(root)
     expected = spec.fingerprint if flag("verify", verify) else None
     if not spec.files:
         sets = need("sklearn.datasets", "run")
         bunch = {"wine": sets.load_wine, "breast": sets.load_breast_cancer}[name]()
         columns = [*map(str, bunch.feature_names)]
-        return _build(name, np.asarray(bunch.data), bunch.target, columns, "scikit-learn", expected)
-    files = _paths(name, root)
+        return _tabular(name, bunch.data, bunch.target, columns, "scikit-learn", expected)
+    files = table_files(name, folder)
     if files is None:
         raise missing(name, folder, " and ".join(spec.files), spec.get)
-    label, dropped = spec.label, spec.dropped
-    if files != spec.files:  # fetched
+    label, dropped, fetched = spec.label, spec.dropped, files != spec.files
+    if fetched:
         label, dropped, expected = "label", (), None
     source, pd = " and ".join(files), need("pandas", "run")
     header = None if isinstance(label, int) else 0
@@ -237,8 +184,8 @@ def load_table(
         x = features.to_numpy(dtype=np.float64)
     except ValueError as error:
         raise damaged(source, "numbers in every column of features", error) from error
-    table = _build(name, x, frame[label].to_numpy(), columns, source, expected)
-    if files != spec.files and verify and table.content != spec.content:
+    table = _tabular(name, x, frame[label].to_numpy(), columns, source, expected)
+    if fetched and verify and table.content != spec.content:
         warn(
             f"{source} holds other values than the copy of {name!r} that the book's records were "
             "made with: of the same size and classes, yet results may differ",
@@ -246,7 +193,15 @@ def load_table(
     return table
 
 
-def _build(
+def table_files(name: str, folder: Path) -> tuple[str, ...] | None:
+    """Return the files from which a table would be read: the usual ones, or what was fetched."""
+    for files in (TABLES[name].files, (f"uci/{name}.csv",)):
+        if all((folder / file).is_file() for file in files):
+            return files
+    return None
+
+
+def _tabular(
     name: str, x: NDArray[np.float64], labels: NDArray[Any], features: list[str], source: str,
     fingerprint: str | None = None,
 ) -> Tabular:  # fmt: skip
@@ -270,38 +225,21 @@ def _build(
     return table
 
 
-def get_table(name: str, root: str | os.PathLike[str] | None = None) -> str:
-    """Download a table of the UCI repository through ``ucimlrepo``, and check it.
-
-    Returns
-    -------
-    str
-        The edition that is now there.
-
-    Raises
-    ------
-    DownloadError
-        If the table has no download, it fails, or what came is not the table of the paper;
-        nothing is left behind then.
-    """
-    spec, there = _spec(name), find_table(name, root)
-    if there is not None:
-        load_table(name, root)
-        return there
-    folder = data_root(root)
+def get_table(name: str, folder: Path) -> str:
+    spec, target = TABLES[name], f"uci/{name}.csv"
     if spec.uci is None:
         raise not_fetched(name, folder, f"it has no download; {spec.get}", spec.files[0])
     ucimlrepo = need("ucimlrepo", "vertical")
     try:
-        bunch = ucimlrepo.fetch_ucirepo(id=spec.uci)
+        data = ucimlrepo.fetch_ucirepo(id=spec.uci).data
         # "features" repeats a column where two share a name; "original" has each once
-        label = bunch.data.targets.iloc[:, 0].to_numpy()
-        others = [part for part in (bunch.data.targets, bunch.data.ids) if part is not None]
-        frame = bunch.data.original.drop(columns=[c for part in others for c in part.columns])
+        label = data.targets.iloc[:, 0].to_numpy()
+        others = [part for part in (data.targets, data.ids) if part is not None]
+        frame = data.original.drop(columns=[c for part in others for c in part.columns])
         frame.columns = [str(c) for c in frame.columns]
         x = frame.to_numpy(dtype=np.float64)
-        _build(name, x, label, list(frame.columns), f"UCI data set {spec.uci}")
-        write_text(folder / fetched(name), frame.assign(label=label).to_csv(index=False))
+        _tabular(name, x, label, list(frame.columns), f"UCI data set {spec.uci}")
+        write_text(folder / target, frame.assign(label=label).to_csv(index=False))
     except Exception as error:  # ucimlrepo raises errors of its own, derived from Exception
         raise not_fetched(name, folder, error, " and ".join(spec.files)) from error
-    return fetched(name)
+    return target

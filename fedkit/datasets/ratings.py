@@ -19,26 +19,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
+from numpy.typing import NDArray
 
 from fedkit.atomic import write_bytes
 from fedkit.checks import choice, flag, one_line, whole
-from fedkit.datasets.catalogue import data_root
-from fedkit.datasets.readers import BROKEN, damaged, missing, not_fetched
+from fedkit.datasets.files import BROKEN, damaged, data_root, missing, not_fetched
 from fedkit.extras import need
 from fedkit.streams import Streams
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["AGE_BANDS", "MovieLens", "fetch", "find_ratings", "load_movielens", "made_up_ratings"]
+__all__ = ["RATINGS", "MovieLens", "load_movielens", "made_up_ratings"]
 
 #: first year of each band of age in MovieLens-1M; the years of the 100K edition are put into these
 AGE_BANDS = (1, 18, 25, 35, 45, 50, 56)
 
 
 @dataclass(frozen=True)
-class _Edition:
+class RatingsSpec:
     """Files of one official archive and how they are written."""
 
     title: str
@@ -52,12 +51,12 @@ class _Edition:
 
 
 RATINGS = {
-    "ml-1m": _Edition(
+    "ml-1m": RatingsSpec(
         "MovieLens 1M", "ratings.dat", "users.dat", (b"::", b"::"),
         ("user", "gender", "age", "occupation", "zip"),
         "c4d9eecfca2ab87c1945afe126590906", (1_000_209, 6_040), "dc0682a5c8e3db11",
     ),
-    "ml-100k": _Edition(
+    "ml-100k": RatingsSpec(
         "MovieLens 100K", "u.data", "u.user", (b"\t", b"|"),
         ("user", "age", "gender", "occupation", "zip"),
         "0e33842e24a9c977be4e0107933c0723", (100_000, 943), "ef4f833f75e1582a",
@@ -85,8 +84,8 @@ class MovieLens:
     """
 
     name: str
-    ratings: npt.NDArray[np.uint8]
-    demographics: npt.NDArray[np.int64]
+    ratings: NDArray[np.uint8]
+    demographics: NDArray[np.int64]
     source: str = "made up"
 
     def __post_init__(self) -> None:
@@ -107,15 +106,6 @@ class MovieLens:
         return digest.hexdigest()[:16]
 
 
-def find_ratings(name: str, root: str | os.PathLike[str] | None = None) -> str | None:
-    """Return the edition that :func:`load_movielens` would read, None where there is none."""
-    edition, folder = _edition(name), data_root(root)
-    files = [f"{name}/{edition.ratings}", f"{name}/{edition.users}"]
-    if all((folder / file).is_file() for file in files):
-        return ", ".join(files)
-    return f"{name}.zip" if (folder / f"{name}.zip").is_file() else None
-
-
 def load_movielens(
     name: str = "ml-1m", root: str | os.PathLike[str] | None = None, *, verify: bool = True
 ) -> MovieLens:
@@ -128,7 +118,7 @@ def load_movielens(
         The data folder; by default FEDKIT_DATA, else the user's cache folder.  It holds the
         unpacked folder ``ml-1m`` or the official archive ``ml-1m.zip``.
     verify : bool
-        Compare the numbers of ratings and users, and the fingerprint of both, with the edition's.
+        Compare the numbers of ratings and users, and the fingerprint of both, with the known ones.
         Switch it off only for files that you changed on purpose.
 
     Raises
@@ -140,12 +130,12 @@ def load_movielens(
     DamagedDataError
         If a file is not what it should be.
     """
-    edition, folder = _edition(name), data_root(root)
+    spec, folder = RATINGS[choice("name", name, RATINGS)], data_root(root)
     flag("verify", verify)
-    source = find_ratings(name, root)
-    files = (edition.ratings, edition.users)
+    source = ratings_files(name, folder)
+    files = (spec.ratings, spec.users)
     if source is None:
-        raise missing(name, folder, f"{name}/{edition.ratings} and {name}.zip")
+        raise missing(name, folder, f"{name}/{spec.ratings} and {name}.zip")
     if source == f"{name}.zip":
         try:
             with zipfile.ZipFile(folder / source) as archive:
@@ -157,44 +147,24 @@ def load_movielens(
     ids, demographics = _users(name, users)
     held = MovieLens(name, _ratings(name, ratings, ids), demographics, source)
     found = (int(np.count_nonzero(held.ratings)), len(ids)), held.fingerprint
-    if verify and found != (edition.size, edition.fingerprint):
+    if verify and found != (spec.size, spec.fingerprint):
         told = "{0[0]} ratings by {0[1]} users, of fingerprint {1}"
-        expected = told.format(edition.size, edition.fingerprint)
+        expected = told.format(spec.size, spec.fingerprint)
         raise damaged(source, expected, told.format(*found))
     return held
 
 
-def fetch(name: str = "ml-1m", root: str | os.PathLike[str] | None = None) -> Path:
-    """Download an official archive from GroupLens into the data folder and check it.
-
-    By calling this you accept GroupLens's licence (research use, no redistribution).  Nothing
-    half-written is left behind.
-
-    Returns
-    -------
-    Path
-        The archive; it is read as it is, without unpacking.
-    """
-    edition, folder = _edition(name), data_root(root)
-    target = folder / f"{name}.zip"
-    url = f"https://files.grouplens.org/datasets/movielens/{name}.zip"
-    try:
-        with urllib.request.urlopen(url, timeout=60.0) as answer:
-            content = answer.read()
-        md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
-        if md5 != edition.md5:
-            raise OSError(f"it came with md5 {md5}, and {edition.md5} is published")
-    except OSError as error:
-        raise not_fetched(name, folder, error, f"{url} (its README has the licence)") from error
-    write_bytes(target, content)
-    return target
+def ratings_files(name: str, folder: Path) -> str | None:
+    """Return what would be read, the unpacked files or the archive; None where neither is there."""
+    files = [f"{name}/{RATINGS[name].ratings}", f"{name}/{RATINGS[name].users}"]
+    if all((folder / file).is_file() for file in files):
+        return ", ".join(files)
+    return f"{name}.zip" if (folder / f"{name}.zip").is_file() else None
 
 
-def _edition(name: str) -> _Edition:
-    return RATINGS[choice("name", name, RATINGS)]
-
-
-def _table(where: str, content: bytes, separator: bytes, columns: Sequence[str]) -> pd.DataFrame:
+def _read_lines(
+    where: str, content: bytes, separator: bytes, columns: Sequence[str]
+) -> pd.DataFrame:
     """Parse lines of fields; a separator of two signs would make pandas slow."""
     text = io.BytesIO(content.replace(separator, b"\t"))
     try:
@@ -209,11 +179,11 @@ def _table(where: str, content: bytes, separator: bytes, columns: Sequence[str])
     return table
 
 
-def _users(name: str, content: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _users(name: str, content: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the users' IDs, ascending, and their demographics."""
-    edition = RATINGS[name]
-    where = f"{edition.users} of {name}"
-    people = _table(where, content, edition.separators[1], edition.columns).sort_values("user")
+    spec = RATINGS[name]
+    where = f"{spec.users} of {name}"
+    people = _read_lines(where, content, spec.separators[1], spec.columns).sort_values("user")
     known = people["gender"].isin(["F", "M"]) & people["age"].between(1, 120)
     if not known.all() or not people["user"].is_unique:
         raise damaged(where, "each user once, of gender F or M, of 1 to 120 years", "another")
@@ -225,14 +195,14 @@ def _users(name: str, content: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArra
     return people["user"].to_numpy(), table
 
 
-def _ratings(name: str, content: bytes, users: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+def _ratings(name: str, content: bytes, users: NDArray[np.int64]) -> NDArray[np.uint8]:
     """Return the dense matrix: rows in the order of `users`, columns in that of the movies' IDs."""
-    edition = RATINGS[name]
-    where = f"{edition.ratings} of {name}"
-    table = _table(where, content, edition.separators[0], ("user", "movie", "stars", "time"))
+    spec = RATINGS[name]
+    where = f"{spec.ratings} of {name}"
+    table = _read_lines(where, content, spec.separators[0], ("user", "movie", "stars", "time"))
     known = table["stars"].between(1, 5) & table["user"].isin(users)
     if not known.all() or table.duplicated(["user", "movie"]).any():
-        wanted = f"one rating from 1 to 5 of each movie by each user of {edition.users}"
+        wanted = f"one rating from 1 to 5 of each movie by each user of {spec.users}"
         raise damaged(where, wanted, "another")
     movies, columns = np.unique(table["movie"], return_inverse=True)
     matrix = np.zeros((len(users), len(movies)), dtype=np.uint8)
@@ -270,3 +240,18 @@ def made_up_ratings(users: int = 2000, movies: int = 300, seed: int = 0) -> Movi
         ]
     ).astype(np.int64)
     return MovieLens("made-up", (rated * stars).astype(np.uint8), demographics)
+
+
+def get_ratings(name: str, folder: Path) -> str:
+    """Download an official archive of GroupLens; it is read as it is, without unpacking."""
+    url = f"https://files.grouplens.org/datasets/movielens/{name}.zip"
+    try:
+        with urllib.request.urlopen(url, timeout=60.0) as answer:
+            content = answer.read()
+        md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+        if md5 != RATINGS[name].md5:
+            raise OSError(f"it came with md5 {md5}, and {RATINGS[name].md5} is published")
+        write_bytes(folder / f"{name}.zip", content)
+    except OSError as error:
+        raise not_fetched(name, folder, error, f"{url} (its README has the licence)") from error
+    return f"{name}.zip"
