@@ -161,6 +161,7 @@ def test_the_command_line_refuses_before_anything_runs(write, capsys, tmp_path: 
     assert "no notebook 'pages'; there are page" in book("run", "pages")
     assert "given twice" in book("run", "page", "-p", "seed", "1", "-p", "seed", "2")
     assert "parameter seed is '1:30'; expected int" in book("run", "page", "-p", "seed=1:30")
+    assert "ends in .ipynb" in book("run", "page", "-o", f"{tmp_path}/x.html")
     assert not (tmp_path / "_runs").exists()
     assert fedkit(["book", "--root", str(tmp_path), "parameters"]) == 0
     assert "-p rate (float, default 0.5)" in capsys.readouterr().out
@@ -219,6 +220,17 @@ def test_a_failing_notebook_is_one_clear_error(write, tmp_path, code, limit, sai
         execute(page, target, {}, limit, page.parent)
     assert target.read_text("utf-8") == "the run before"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["kept.ipynb", "notebooks"]
+
+
+def test_a_page_without_its_records_says_so(write, tmp_path, monkeypatch):
+    page = write(PARAMETERS + cell("raise FileNotFoundError('no record')"))
+    for folder, said in (
+        ("elsewhere", "records are looked for in"),
+        ("results", "fails with seed"),
+    ):
+        monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path / folder))
+        with pytest.raises(NotebookError, match=said):
+            execute(page, tmp_path / "x.ipynb", {"seed": 3}, 60, page.parent)
 
 
 # ------------------------------------------------------------------------------- cache

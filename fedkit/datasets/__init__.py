@@ -37,10 +37,10 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, verify: bool 
     Parameters
     ----------
     name : str
-        A name of :data:`IMAGES`.  ``"emnist-letters"`` reads the whole split where it is there
+        A name of ``IMAGES``.  ``"emnist-letters"`` reads the whole split where it is there
         and fedkit's subset otherwise; ``"femnist"`` is EMNIST by class and never falls back.
     root : path, optional
-        Data folder; default as in :func:`data_root`.
+        Data folder; default as in ``data_root``.
     verify : bool
         Check published digests.  Switch it off only for files that you changed on purpose; their
         structure is checked all the same.

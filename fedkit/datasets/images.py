@@ -26,7 +26,7 @@ from fedkit.extras import need
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["IMAGES", "Dataset", "load_images"]
+__all__ = ["IMAGES", "Dataset"]
 
 Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 
@@ -291,7 +291,7 @@ _BATCHES = {
     "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
 }
 
-IMAGES: dict[str, ImageSet] = {
+IMAGES = {
     "digits": ImageSet(
         "scikit-learn's digits, 8 x 8 grey", _DIGITS, (),
         (Copy("embedded in scikit-learn", {}, _read_digits,
@@ -365,7 +365,7 @@ IMAGES: dict[str, ImageSet] = {
         ("malignant", "normal or benign"),
     ),
 }  # fmt: skip
-"""The image data sets that :func:`fedkit.load` knows, by name."""
+"""The image data sets that ``fk.load`` knows, by name."""
 
 
 def load_images(name: str, folder: Path, verify: bool) -> Dataset:

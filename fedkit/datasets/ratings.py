@@ -62,6 +62,7 @@ RATINGS = {
         "0e33842e24a9c977be4e0107933c0723", (100_000, 943), "ef4f833f75e1582a",
     ),
 }  # fmt: skip
+"""The editions of MovieLens, by name."""
 
 
 @one_line

@@ -43,7 +43,7 @@ class TableSpec:
     get: str = ""  # how to get it where there is no `uci`
 
 
-TABLES: dict[str, TableSpec] = {
+TABLES = {
     "wine": TableSpec(
         "Wine, chemical analysis", 13, (59, 71, 48), "Aeberhard et al. 1994", "3a28849ef2366c4b"
     ),
@@ -140,7 +140,7 @@ def load_table(
         The data folder; by default ``FEDKIT_DATA``, else the user's cache folder.
     verify : bool
         Compare the values and labels with the table's fingerprint.  Switch it off only for files
-        that you changed on purpose; Table 2 must fit all the same.  Of what :func:`get` fetched,
+        that you changed on purpose; Table 2 must fit all the same.  Of what ``get`` fetched,
         whose rows and columns may stand in another order, the content is compared, and another
         one is warned of.
 

@@ -104,10 +104,21 @@ def _failure(error: Any, output: str) -> str:
 
 
 def _other(source: Path, given: Mapping[str, Any]) -> str:
-    """Say which parameters were not the defaults, for which alone a page's findings are known."""
+    """Say what was not as the page expects it: records of another folder, or parameters."""
+    results = os.environ.get("FEDKIT_RESULTS")
+    if results and not _same(results, source.parents[1] / "results"):
+        return (
+            f"records are looked for in {results}, as FEDKIT_RESULTS says, and this page reads "
+            "those of its checkout, which are missing there (unset it to use them): "
+        )
     known = parameters_of(source)
     other = ", ".join(f"{n} = {v!r}" for n, v in given.items() if v != known[n].default)
     return f"what the page does or finds with its defaults fails with {other}: " if other else ""
+
+
+def _same(one: str | Path, other: Path) -> bool:
+    """Return whether two paths lead to one folder."""
+    return Path(one).expanduser().resolve() == other.resolve()
 
 
 def _warning_in(notebook: Any) -> str:
