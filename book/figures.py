@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 import fedkit as fk
-from fedkit import plots
+from reproduction import figures as plots
 
 TARGET = Path(__file__).parent / "_static" / "estimators.png"
 ESTIMATORS = {

@@ -152,7 +152,7 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
     pandas.DataFrame
         One row per claim as text, what is judged first.
     dict
-        How :func:`fedkit.plots.finder` shows it: the columns that filter, the numbers that sort,
+        How `reproduction.figures.finder` shows it: the columns that filter, the numbers that sort,
         and rule, note, place and command, which are folded below each claim.
     """
     pd = need("pandas", extra="run")

@@ -204,8 +204,8 @@ def test_settings_do_not_depend_on_the_data_at_hand(monkeypatch: pytest.MonkeyPa
         raise AssertionError("a setting asked which data are there")
 
     found = all_experiments()
-    for module in ("files", "ratings", "tables"):
-        monkeypatch.setattr(f"fedkit.datasets.{module}.data_root", looked)
+    for module in (".files", ".ratings", ".tables", ""):
+        monkeypatch.setattr(f"fedkit.datasets{module}.data_root", looked)
     for item in found:
         for profile in PROFILES:
             item.cells(profile, None)

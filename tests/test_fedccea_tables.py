@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tinyrecords import records, series_of
 
-from fedkit import plots
+from reproduction import figures as plots
 from reproduction.fedccea import settings as n
 from reproduction.fedccea import tables
 

@@ -29,7 +29,7 @@ LIBRARY = {
     "columnfiles": "extras",
     "fedvalue": "columnfiles estimators games streams extras intervals",
     "arena": "methods federated learning estimators games datasets outside streams extras "
-    "intervals plots",
+    "intervals",
     "__main__": "extras",
     "__init__": "games estimators learning datasets federated methods fedvalue arena streams "
     "extras",
@@ -37,6 +37,8 @@ LIBRARY = {
 
 #: The same within the reproduction; of the library it may use everything.
 REPRODUCTION = {
+    "widgets": "",
+    "figures": "widgets",
     "__init__": "",
     "manifest": "__init__",
     "records": "__init__",
@@ -52,10 +54,10 @@ REPRODUCTION = {
     "overviews": "records",
     **dict.fromkeys(
         ("fedccea", "fedms", "fedowen", "fedtsv", "fedvalue"),
-        "common overviews experiments claims verdicts tables golden records __init__",
+        "common overviews experiments claims verdicts tables figures widgets golden records __init__",
     ),
-    "arena": "common overviews experiments golden manifest records",
-    "book": "manifest records",
+    "arena": "common overviews experiments figures widgets golden manifest records",
+    "book": "figures manifest records",
     "commands": "arena book claims verdicts tables experiments golden records __init__",
 }
 PLANS = {"fedkit": LIBRARY, "reproduction": REPRODUCTION}

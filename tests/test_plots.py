@@ -20,7 +20,7 @@ from matplotlib.colors import same_color, to_rgb
 from PIL import Image
 from scipy import stats
 
-from fedkit import plots
+from reproduction import figures as plots
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_no_pyplot_and_no_settings_are_touched(tidy: pd.DataFrame) -> None:
     before = dict(mpl.rcParams)
     every_picture(tidy)
     assert dict(mpl.rcParams) == before
-    code = "import sys, fedkit.plots as p; p.bars_with_errors([1]).png(); "
+    code = "import sys, reproduction.figures as p; p.bars_with_errors([1]).png(); "
     code += "sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -253,7 +253,6 @@ def test_sliders_hold_a_picture_for_every_position_and_show_the_first_without_sc
     assert not re.search(r"https?:", bundle["text/html"])
 
 
-NONE = pd.DataFrame(columns=["label", "setting", "mean", "low", "high"])
 NAN = math.nan
 TIDY = pd.DataFrame({"x": [1, 2], "y": [1.0, 2.0], "m": ["a", "b"]})
 ROW = pd.DataFrame({"label": ["a"], "mean": [1.0], "low": [0.5], "high": [2.0]})
@@ -264,16 +263,9 @@ def curves(frame: object, **options: object) -> plots.Picture:
     return plots.curves_with_bands(frame, "x", "y", "m", **options)
 
 
-def slider(values: dict, **options: object) -> plots.Shown:
-    return plots.slider(lambda *_: pytest.fail("drawn"), values, "None.", **options)
-
-
 @pytest.mark.parametrize(
     ("draw", "words"),
     [
-        (lambda: plots.circles_of_clients({}), "nothing to draw"),
-        (lambda: plots.dots_of_clients({}, [], ylabel="y"), "nothing to draw"),
-        (lambda: plots.dots_of_clients({"m": [1, 2]}, ["a"], ylabel="y"), "'m' have shape"),
         (lambda: plots.bars_with_errors({}), "values hold no number"),
         (lambda: plots.bars_with_errors([NAN, NAN]), "values hold no number"),
         (lambda: plots.bars_with_errors(["a"]), "values of '' is"),
@@ -284,57 +276,8 @@ def slider(values: dict, **options: object) -> plots.Shown:
         (lambda: plots.bars_with_errors([1, 2], names=3), "names are 3 for 2"),
         (lambda: plots.bars_with_errors({"a": [1, 2], "b": [1]}), "values have the shapes"),
         (lambda: plots.bars_with_errors([1, 2], names=["A"]), "names are 1 for 2"),
-        (lambda: plots.dots_with_intervals(NONE, xlabel="x"), "table has no rows"),
-        (lambda: plots.forests({"a": NONE.set_index(["setting", "label"])}, "x"), "hold no mean"),
-        (lambda: plots.forests(TWO, "x"), "frames is DataFrame"),
-        (lambda: plots.forests({"a": ROW}, "x"), r"frames\['a'\] has an index of 1 level"),
-        (lambda: plots.forests({"a": TWO[["mean"]]}, "x"), r"frames\['a'\] has no column \['low'"),
-        (lambda: plots.forests({"a": TWO}, "x", columns=0), "columns is 0"),
-        (lambda: plots.dots_with_intervals([], xlabel="x"), "table is"),
-        (lambda: plots.dots_with_intervals(ROW[["mean"]], xlabel="x"), "table has no column"),
-        (lambda: plots.dots_with_intervals(ROW.assign(mean=NAN), xlabel="x"), "no number in"),
-        (
-            lambda: plots.dots_with_intervals(ROW.assign(low="a"), xlabel="x"),
-            "column 'low' of table",
-        ),
-        (lambda: curves([1]), "tidy is"),
-        (lambda: curves(pd.DataFrame()), "tidy has no column"),
-        (lambda: curves(TIDY[:0]), "tidy has no 'y'"),
-        (lambda: curves(TIDY.assign(y=NAN)), "tidy has no 'y'"),
-        (lambda: curves(TIDY.assign(y=-1), log_y=True), "tidy has no 'y' above 0"),
-        (lambda: curves(TIDY.assign(y="a")), "column 'y' of tidy"),
-        (lambda: curves(TIDY, within=(1,)), "within is"),
-        (lambda: plots.error_against_evaluations(TIDY), "tidy has no column"),
-        (lambda: plots.circles_of_clients({"a": [1, 2]}), "counts of 'a' have shape"),
-        (lambda: plots.circles_of_clients({"a": [[NAN, 1]]}), "counts are negative or missing"),
-        (lambda: plots.circles_of_clients(np.eye(2)), "counts is"),
-        (lambda: plots.circles_of_clients({"a": [[1]]}, -1), "special is -1"),
-        (lambda: plots.circles_of_clients({"a": [[1]]}, 1, ("a",)), "names are"),
-        (lambda: plots.dots_of_clients({"m": [NAN]}, ["a"], ylabel="y"), "values hold no number"),
-        (lambda: plots.dots_of_clients({"m": [1, 2]}, "ab", ylabel="y"), "kinds is 'ab'"),
-        (lambda: plots.scatter_estimates([NAN], [1]), "exact holds no values"),
-        (lambda: plots.scatter_estimates([1], {}), "estimated holds no values"),
-        (lambda: plots.scatter_estimates(["a"], [1]), "exact is"),
-        (lambda: plots.finder([1], "None."), "frame is"),
-        (lambda: plots.finder(NONE, "None."), "frame has no rows"),
-        (lambda: plots.finder(ROW, "None.", keys={"mean": []}), "keys of 'mean' are 0 for 1"),
-        (lambda: plots.finder(ROW, "None.", ["b"]), r"no column \['b'\]"),
-        (lambda: plots.finder(ROW, "None.", keys={"c": []}), r"no column \['c'\]"),
-        (lambda: plots.finder(ROW, "None.", fold={"d": []}), r"no column \['d'\]"),
-        (lambda: plots.table("a", "None."), "shown is 'a'"),
-        (lambda: plots.table(3, "None."), "shown is 3"),
-        (lambda: plots.table(ROW, "None.", decimals=-1), "decimals is -1"),
-        (lambda: plots.slider(3, {"a": [1]}, "None."), "draw is 3"),
-        (lambda: plots.slider(lambda a: None, {"a": [1]}, "None."), "what draw returned is None"),
-        (lambda: slider({"a": 3}), "values of 'a' is 3"),
-        (lambda: slider({}), "1 to 80 pictures"),
-        (lambda: slider({"a": range(9), "b": range(9)}), "1 to 80 pictures"),
-        (lambda: slider({"a": [1, 2]}, start={"a": 2}), "'a' is 2; expected"),
-        (lambda: slider({"a": [1, 2]}, start={"b": 0}), "'b'; the sliders are a"),
         (lambda: plots.panels(0, 1), "rows is 0"),
         (lambda: plots.panels(height=0), "height is 0"),
-        (lambda: plots.scatter_estimates([], []), "exact holds no values"),
-        (lambda: plots.scatter_estimates([1, 2], {"a": [1]}), "'a' has 1 values"),
     ],
 )
 def test_what_cannot_be_drawn_is_told(draw, words) -> None:

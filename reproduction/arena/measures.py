@@ -27,8 +27,8 @@ from fedkit.checks import choice
 from fedkit.extras import need
 from fedkit.intervals import Interval, bounded_interval, finite, mean_interval
 from fedkit.methods.fedccea import contribution_index
-from fedkit.plots import Picture, dots_with_intervals
 from reproduction.common import chance_above
+from reproduction.figures import Picture, dots_with_intervals
 from reproduction.overviews import gains, means
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from jupyter_client.manager import AsyncKernelManager
 __all__ = ["Kernel"]
 
 _IMPORTED = ("ipykernel.kernelapp", "matplotlib.pyplot", "myst_nb", "pandas", "scipy.stats",
-             "sklearn.linear_model", "torch", "fedkit.plots",
+             "sklearn.linear_model", "torch", "reproduction.figures",
              "reproduction.tables")  # fmt: skip
 _STARTING = threading.Lock()
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedkit.plots.curves import curves_with_bands
-from fedkit.plots.style import INK, PALETTE, Picture, finish, looks, panels
 from reproduction.fedccea.settings import DATA, DISTRIBUTIONS, FITS, LABELS, METHODS, Setting
 from reproduction.fedccea.tables import RUN
 from reproduction.fedccea.valuing import federation
+from reproduction.figures import INK, PALETTE, Picture, curves_with_bands, finish, looks, panels
 from reproduction.overviews import where
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from fedkit.datasets import TABLES
 from fedkit.extras import need
 from fedkit.fedvalue.shap import MODELS
 from fedkit.intervals import Interval, mean_interval
-from fedkit.plots.curves import forests
-from fedkit.plots.style import Picture
 from reproduction.claims import Claims
 from reproduction.fedvalue.correlation import CONTROLS, ESTIMATES, FEATURES, READINGS, Setting
+from reproduction.figures import Picture, forests
 from reproduction.overviews import alike, table, where
 
 if TYPE_CHECKING:

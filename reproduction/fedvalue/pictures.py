@@ -1,4 +1,4 @@
-"""Figures of the FedValue chapters that ``fedkit.plots`` has no twin for."""
+"""Figures of the FedValue chapters that ``reproduction.figures`` has no twin for."""
 
 from __future__ import annotations
 
@@ -11,8 +11,17 @@ import numpy.typing as npt
 from fedkit.fedvalue.protocol.counting import CountingServer
 from fedkit.fedvalue.protocol.messages import Table
 from fedkit.fedvalue.protocol.parties import parties_of
-from fedkit.plots.curves import curves_with_bands
-from fedkit.plots.style import HEAT, INK, PALETTE, Picture, finish, logarithmic, looks, panels
+from reproduction.figures import (
+    HEAT,
+    INK,
+    PALETTE,
+    Picture,
+    curves_with_bands,
+    finish,
+    logarithmic,
+    looks,
+    panels,
+)
 
 if TYPE_CHECKING:
     from typing import Any

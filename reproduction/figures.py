@@ -1,37 +1,133 @@
-"""Figures with a quantity on each axis: curves with bands, intervals, scatter."""
+"""Figures and tables of the book, in the style of :mod:`fedkit.plots`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from fedkit.checks import having, numbers, whole
 from fedkit.intervals import mean_interval
-from fedkit.plots.given import FloatArray, check_frame
-from fedkit.plots.style import (
+from fedkit.plots import (
+    HEAT,
     INK,
     MARKERS,
     PALETTE,
+    FloatArray,
     Picture,
+    bars_with_errors,
     finish,
-    grid,
     logarithmic,
     looks,
     panels,
 )
+from reproduction.widgets import Shown, finder, slider, table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from pandas import DataFrame
 
 __all__ = [
-    "curves_with_bands", "dots_with_intervals", "error_against_evaluations", "forests",
-    "scatter_estimates",
+    "HEAT", "INK", "MARKERS", "PALETTE", "Picture", "Shown", "bars_with_errors",
+    "circles_of_clients",
+    "curves_with_bands", "dots_of_clients", "dots_with_intervals", "error_against_evaluations",
+    "finder", "finish", "forests", "logarithmic", "looks", "panels", "scatter_estimates",
+    "slider", "table",
 ]  # fmt: skip
+
+
+def grid(
+    count: int, most: int, base: float, each: float, share_y: bool | Literal["row"] = True
+) -> tuple[Picture, list[Any], int]:
+    """Return a figure, its `count` panels, and how many, `most` at most, stand in a row.
+
+    Its height is `base` and `each` for every row.
+    """
+    columns = min(count, most)
+    rows = -(-count // columns)
+    picture, axes = panels(rows, columns, height=base + each * rows, share_y=share_y)
+    for empty in axes.flat[count:]:
+        empty.remove()
+    return picture, list(axes.flat[:count]), columns
+
+
+def circles_of_clients(
+    counts: Mapping[str, ArrayLike],
+    special: int = 0,
+    names: tuple[str, str] = ("special", "others"),
+) -> Picture:
+    """Draw who holds what as circles: clients along, classes up, area = number of examples.
+
+    Parameters
+    ----------
+    counts : mapping of str to array of shape (clients, classes)
+        Label counts; one panel each, three in a row, with the key as its title.
+    special : int
+        The first so many clients get a colour of their own, and a legend.
+    names : pair of str
+        Legend: the special clients, and the rest.
+    """
+    tables = {title: np.asarray(held, dtype=float) for title, held in counts.items()}
+    picture, axes, columns = grid(len(tables), 3, 0.4, 2.8, "row")
+    largest = max(float(np.max(table, initial=0)) for table in tables.values()) or 1.0
+    for place, (axis, (title, held)) in enumerate(zip(axes, tables.items(), strict=True)):
+        handles = []
+        for part, name, colour in (
+            (slice(special, None), names[1], int(special > 0)),
+            (slice(special), names[0], 0),
+        ):
+            client, label = np.nonzero(held[part])
+            area = 120 * held[part][client, label] / largest
+            look = {"color": PALETTE[colour], "alpha": 0.75, "linewidths": 0, "label": name}
+            handles.append(axis.scatter(client + (part.start or 0), label, area, **look))
+        axis.set_yticks(range(0, held.shape[1], 1 + held.shape[1] // 20))
+        axis.set_title(title, color=INK, fontsize=10)
+        below = "client" if place >= len(tables) - columns else ""
+        finish(axis, below, "" if place % columns else "class", handles if special else [])
+    return picture
+
+
+def dots_of_clients(
+    values: Mapping[str, ArrayLike],
+    kinds: Sequence[str],
+    *,
+    ylabel: str,
+    level: float | None = None,
+) -> Picture:
+    """Draw one dot per client, in panels of one method each; kinds differ in colour and marker.
+
+    Parameters
+    ----------
+    values : mapping of str to array of shape (clients,)
+        One panel each, with the key as its title.
+    kinds : sequence of str
+        Kind of each client; kinds appear in the order in which they are first met.
+    ylabel : str
+        Quantity and unit.
+    level : float, optional
+        A horizontal line, such as the weight of everybody alike.
+    """
+    drawn = {title: np.asarray(heights, dtype=float) for title, heights in values.items()}
+    names = np.asarray(kinds)
+    picture, axes, columns = grid(len(drawn), 4, 0.7, 2.2)
+    for place, (axis, (title, heights)) in enumerate(zip(axes, drawn.items(), strict=True)):
+        handles = []
+        for j, kind in enumerate(dict.fromkeys(kinds)):
+            at = np.flatnonzero(names == kind)
+            look = {
+                "color": PALETTE[j % len(PALETTE)], "marker": MARKERS[j % len(MARKERS)],
+                "linestyle": "none",
+            }  # fmt: skip
+            handles += axis.plot(at, heights[at], markersize=3.5, label=kind, **look)
+        if level is not None:
+            axis.axhline(level, color=INK, linewidth=0.8, linestyle="--")
+        axis.set_title(title, color=INK, fontsize=10)
+        last_row, first = place >= len(drawn) - columns, place % columns == 0
+        shown = handles if len(handles) > 1 else []  # one kind needs no legend
+        finish(axis, "client" if last_row else "", ylabel if first else "", shown)
+    return picture
 
 
 def curves_with_bands(
@@ -64,10 +160,6 @@ def curves_with_bands(
     axis : Axes, optional
         Draw into this axes of :func:`panels` instead of a new figure.
     """
-    check_frame("tidy", tidy, [x, hue], [y])
-    if len(within) != 2:
-        raise ValueError(f"within is {within!r}; expected two numbers, from and to")
-    drawn = axis is not None and not len(tidy)  # beside other panels one may be empty
     axis = panels()[1][0, 0] if axis is None else axis
     handles = []
     for series, look in looks(tidy[hue], order).items():
@@ -79,16 +171,12 @@ def curves_with_bands(
         cuts = np.array([(cut.mean, cut.low, cut.high) for cut in means])
         kept = ~(log_y & (cuts[:, 0] <= 0))  # an error of exactly zero has no place on a log axis
         places, cuts = places[kept], cuts[kept]
-        drawn |= bool(np.isfinite(cuts[:, 0]).any())
         look["markevery"] = max(1, len(places) // 12)
         (line,) = axis.plot(places, cuts[:, 0], label=series, markersize=5, linewidth=1.6, **look)
         handles.append(line)
         low, high = np.clip(cuts[:, 1:], *within).T
         low = np.maximum(low, cuts[:, 0] / 10 if log_y else -np.inf)
         axis.fill_between(places, low, high, color=look["color"], alpha=0.18, linewidth=0)
-    if not drawn:
-        above = " above 0" if log_y else ""
-        raise ValueError(f"tidy has no {y!r}{above} at any {x!r}: there is nothing to draw")
     for wanted, side, name in ((log_x, axis.xaxis, "x"), (log_y, axis.yaxis, "y")):
         if wanted:
             logarithmic(side, name)
@@ -150,13 +238,6 @@ def dots_with_intervals(table: DataFrame, *, xlabel: str) -> Picture:
     xlabel : str
         Quantity and unit.
     """
-    having("table", table, "columns", "iloc")
-    if not len(table):
-        raise ValueError("table has no rows: there is nothing to draw")
-    shown = ["mean", "paper"] if "paper" in table else ["mean"]
-    check_frame("table", table, ["label"], ["low", "high", *shown])
-    if not table[shown].notna().any(axis=None):
-        raise ValueError(f"table has no number in {shown}: there is nothing to draw")
     axis, rows = panels(height=0.9 + 0.32 * len(table))[1][0, 0], np.arange(float(len(table)))
     handles = _dots(axis, rows, table, 0, "measured, 95% interval")
     axis.set_yticks(rows, [str(name) for name in table["label"]], parse_math=False)
@@ -185,24 +266,11 @@ def forests(
     level : float or several, optional
         Vertical lines, such as no difference.
     """
-    whole("columns", columns, 1)
-    if not isinstance(frames, Mapping):
-        raise ValueError(f"frames is {type(frames).__name__}; expected a dict of data frames")
-    for name, frame in frames.items():
-        more = ["paper"] if "paper" in having(f"frames[{name!r}]", frame, "columns", "iloc") else []
-        check_frame(f"frames[{name!r}]", frame, [], ["mean", "low", "high", *more])
-        if frame.index.nlevels != 2:
-            raise ValueError(
-                f"frames[{name!r}] has an index of {frame.index.nlevels} level; expected two, "
-                "setting and label"
-            )
     shown = [frame.dropna(subset="mean") for frame in frames.values()]
     titles, labels = (
         [*dict.fromkeys(key for frame in shown for key in frame.index.get_level_values(i))]
         for i in range(2)
     )
-    if not titles:
-        raise ValueError("frames hold no mean: there is nothing to draw")
     ends = [frame.reindex(columns=["mean", "low", "high", "paper"]).to_numpy() for frame in shown]
     least, most = (f(np.concatenate(ends)) for f in (np.nanmin, np.nanmax))
     per_row = max(0.2 * len(labels), 0.16 * len(labels) * len(frames))
@@ -243,18 +311,9 @@ def scatter_estimates(
     ylabel: str = "estimate (units of utility)",
 ) -> Picture:
     """Draw estimates, n or n per series, against n exact values, with the diagonal of agreement."""
-    truth = numbers("exact", exact).ravel()
-    if not np.isfinite(truth).any():
-        raise ValueError("exact holds no values: there is nothing to draw")
+    truth = np.asarray(exact, dtype=float).ravel()
     given = estimated if isinstance(estimated, Mapping) else {"": estimated}
-    guesses = {name: numbers(f"estimated {name!r}", each).ravel() for name, each in given.items()}
-    for name, guess in guesses.items():
-        if guess.shape != truth.shape:
-            raise ValueError(
-                f"estimated {name!r} has {len(guess)} values and exact has {len(truth)}"
-            )
-    if not any(np.isfinite(guess).any() for guess in guesses.values()):
-        raise ValueError("estimated holds no values: there is nothing to draw")
+    guesses = {name: np.asarray(each, dtype=float).ravel() for name, each in given.items()}
     axis = panels(height=4.0)[1][0, 0]
     handles = []
     for j, (name, guess) in enumerate(guesses.items()):

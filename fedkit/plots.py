@@ -1,20 +1,22 @@
-"""The style of the figures: palette, markers, ink, and the figure that shows itself.
+"""Plots of values, in the book's style: one palette, one ink, no global state.
 
-Backgrounds are transparent; text, axes and grid are a grey that has about the same contrast on
-white as on a dark page.  Colours are Okabe and Ito's, which colour-blind readers can tell
-apart, less black and yellow, which vanish on one of the two pages.
+Every function that draws returns a :class:`Picture`, a matplotlib Figure that a notebook shows by
+itself, without pyplot.  Backgrounds are transparent; text, axes and grid are a grey that has about
+the same contrast on white as on a dark page.  Colours are Okabe and Ito's, which colour-blind
+readers can tell apart, less black and yellow, which vanish on one of the two pages.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, cast
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import real, whole
+from fedkit.checks import numbers, real, whole
 from fedkit.extras import need
 
 need("matplotlib", extra="run")
@@ -32,11 +34,9 @@ from matplotlib.ticker import (  # noqa: E402
     NullFormatter,
 )
 
-__all__ = [
-    "INK", "MARKERS", "PALETTE", "Picture", "finish", "grid", "logarithmic", "looks", "panels",
-    "untangle",
-]  # fmt: skip
+__all__ = ["INK", "MARKERS", "PALETTE", "Picture", "bars_with_errors", "panels"]
 
+FloatArray = NDArray[np.float64]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 INK = "#767676"  # contrast 4.5:1 on white, 4.1:1 on #121212
@@ -45,6 +45,7 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
 _STEPS = [digit * 10**k for k in range(9) for digit in (1, 2, 5)]
 HEAT = LinearSegmentedColormap.from_list("fedkit", ["#D9E9F4", "#7FBCE3", "#0072B2", "#00476F"])
 # a black line with a white edge is seen on white, on dark and on every bar
+CROWDED = 60  # bars that leave no room for outlines and hatches
 ERROR_BAR: dict[str, Any] = {
     "fmt": "none", "ecolor": "black", "elinewidth": 1.2, "capsize": 0,
     "path_effects": [patheffects.withStroke(linewidth=3.2, foreground="white")],
@@ -90,23 +91,6 @@ def panels(
             spine.set_color(INK)
         axis.tick_params(which="both", colors=INK, labelsize=9)
     return picture, axes
-
-
-def grid(
-    count: int, most: int, base: float, each: float, share_y: bool | Literal["row"] = True
-) -> tuple[Picture, list[Any], int]:
-    """Return a figure, its `count` panels, and how many, `most` at most, stand in a row.
-
-    Its height is `base` and `each` for every row.
-    """
-    if count < 1:
-        raise ValueError("there is nothing to draw: no panel was passed")
-    columns = min(count, most)
-    rows = -(-count // columns)
-    picture, axes = panels(rows, columns, height=base + each * rows, share_y=share_y)
-    for empty in axes.flat[count:]:
-        empty.remove()
-    return picture, list(axes.flat[:count]), columns
 
 
 def looks(hue: Iterable[object], order: Sequence[str] | None) -> dict[str, dict[str, Any]]:
@@ -181,3 +165,89 @@ def untangle(axis: Axes) -> Picture:
         axis.tick_params(axis="x", labelrotation=90)
         picture.set_figheight(picture.get_figheight() + wide / picture.dpi)
     return cast(Picture, picture)
+
+
+THIN: dict[str, Any] = {"elinewidth": 0.7, "path_effects": []}
+
+
+def bars_with_errors(
+    values: Mapping[str, ArrayLike] | ArrayLike,
+    errors: Mapping[str, ArrayLike] | ArrayLike | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    xlabel: str = "client",
+    ylabel: str = "value (units of utility)",
+) -> Picture:
+    """Draw the values of the clients as bars, with error bars of 1.96 standard errors.
+
+    Parameters
+    ----------
+    values : array of shape (n,), or mapping from series to such arrays
+        Several series stand side by side.
+    errors : the same, optional
+        Standard errors; NaN or zero draws no error bar.
+    names : sequence of str, optional
+        Names of the clients; their numbers if left out.  Where they would touch they are turned,
+        and of many some are left out.
+    """
+    tall = _by_series(values)
+    n = len(next(iter(tall.values())))
+    if any(len(heights) != n for heights in tall.values()):
+        raise ValueError(
+            f"values have the shapes {[heights.shape for heights in tall.values()]}; pass one (n,) "
+            "for all series"
+        )
+    spread = _spreads(tall, errors)
+    if names is not None and (np.ndim(names) != 1 or len(names) != n):
+        told = len(names) if np.ndim(names) == 1 else repr(names)
+        raise ValueError(f"names are {told} for {n} clients; pass one per client")
+    axis = panels(height=3.0)[1][0, 0]
+    width, handles, places = 0.8 / len(tall), [], np.arange(n)
+    crowded = n * len(tall) > CROWDED
+    edge, bar = (0.0, ERROR_BAR | THIN) if crowded else (0.5, ERROR_BAR)
+    for j, (name, heights) in enumerate(tall.items()):
+        at = places + (j - (len(tall) - 1) / 2) * width
+        look: dict[str, Any] = {"color": PALETTE[j % len(PALETTE)]}
+        look["hatch"] = "" if crowded else ("", "///", "...", "xx")[j % 4]
+        drawn = axis.bar(at, heights, width, edgecolor=INK, linewidth=edge, label=name, **look)
+        handles.append(drawn)
+        if name in spread:
+            half = 1.96 * spread[name]
+            axis.errorbar(at[half > 0], heights[half > 0], yerr=half[half > 0], **bar)
+    axis.axhline(0, color=INK, linewidth=0.8)
+    labels = [str(name) for name in (places if names is None else names)]
+    axis.set_xticks(places, labels, parse_math=False)
+    axis.grid(False, axis="x")
+    finish(axis, xlabel, ylabel, handles if len(tall) > 1 else [])
+    return untangle(axis)
+
+
+def _spreads(values: dict[str, FloatArray], errors: Any) -> dict[str, FloatArray]:
+    """Return standard errors by series; none is 0."""
+    if errors is None:
+        return {}
+    given = errors if isinstance(errors, Mapping) else dict.fromkeys(values, errors)
+    found = {}
+    for name, each in given.items():
+        if name not in values:
+            raise ValueError(f"errors are of {name!r}; the values are of {list(values)}")
+        spread = numbers(f"errors of {name!r}", each)
+        if spread.shape != values[name].shape or (spread < 0).any():
+            raise ValueError(
+                f"errors of {name!r} have shape {spread.shape}, values {values[name].shape}; pass "
+                "one standard error of at least 0, or NaN, for each value"
+            )
+        found[name] = np.nan_to_num(spread)
+    return found
+
+
+def _by_series(values: Any) -> dict[str, FloatArray]:
+    """Return values by series, float64[n] each, or refuse what is none."""
+    given = values if isinstance(values, Mapping) else {"": values}
+    found = {title: numbers(f"values of {title!r}", each) for title, each in given.items()}
+    for title, array in found.items():
+        if array.ndim != 1:
+            raise ValueError(f"values of {title!r} have shape {array.shape}; expected (n,)")
+    if not any(np.isfinite(array).any() for array in found.values()):
+        raise ValueError("values hold no number: there is nothing to draw")
+    return found

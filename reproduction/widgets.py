@@ -1,0 +1,304 @@
+"""What a page shows beside figures: tables with a caption, tables to search, figures to turn.
+
+A finder and a slider need neither kernel nor network: a few lines of script show what is asked
+for.  Without script, and in print, there is a table that scrolls, and the first position.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from itertools import cycle
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+if TYPE_CHECKING:
+    from fedkit.plots import Picture
+
+__all__ = ["Shown", "finder", "slider", "table"]
+
+
+class Shown:
+    """What a notebook shows by itself.
+
+    Attributes
+    ----------
+    html, text : str
+        On a page, and where there is none.
+    png : str or None
+        A picture in base64, for where HTML is not shown.
+    """
+
+    def __init__(self, html: str, text: str, png: str | None = None) -> None:
+        self.html, self.text, self.png = html, text, png
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        shown = {"text/html": self.html, "text/plain": self.text, "image/png": self.png}
+        return {kind: content for kind, content in shown.items() if content is not None}
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def typeset(text: str) -> str:
+    """Give numbers their minus, which a hyphen is not, and keep intervals on one line."""
+    text = re.sub(r"(?<![\w.)\]])-(?=\d)", "−", text)
+    whole = r"\[[^][a-zA-Z]*\](?: \*)?| ± "  # an interval and its star
+    return re.sub(whole, lambda found: found[0].replace(" ", "\u00a0"), text)
+
+
+def table(
+    shown: pd.DataFrame | pd.Series | str,
+    caption: str,
+    decimals: int = 2,
+    *,
+    cards: bool = False,
+) -> Shown:
+    """Show a table with a caption.
+
+    Parameters
+    ----------
+    shown : DataFrame, Series or str
+        Text is a table in Markdown, with a row of rules below its head.
+    caption : str
+        What it shows, in one or two sentences; words in backticks are code.
+    decimals : int
+        Of numbers that are not whole; what would round to nothing has two digits, as a power of
+        ten below 0.0001, and what is missing or infinite is a dash.
+    cards : bool
+        Show a card per row on narrow screens, for tables of words.
+    """
+    if isinstance(shown, str):
+        lines = [line.strip().strip("|").split("|") for line in shown.strip().splitlines()]
+        rows = [[re.sub(r"\\([*_])|\*\*", r"\1", c).strip() for c in line] for line in lines]
+        index = pd.Index([row[0] for row in rows[2:]])
+        shown = pd.DataFrame([row[1:] for row in rows[2:]], index, rows[0][1:])
+    frame = pd.DataFrame(shown)
+    if frame.index.nlevels == frame.columns.nlevels == 1 and frame.columns.name is None:
+        names: Any = {"index": None, "columns": frame.index.name}  # one head, not two
+        frame = frame.rename_axis(**names)
+
+    def head(x: object) -> object:
+        return escape(x, quote=False) if isinstance(x, str) else x
+
+    def cell(x: object) -> str:
+        if isinstance(x, bool | str) or not isinstance(x, Real):
+            lacks = x is None or x is pd.NA or x != x
+            return "–" if lacks else typeset(escape(str(x), quote=False))
+        if not math.isfinite(x):
+            return "–"
+        if isinstance(x, Integral):
+            return typeset(str(x))
+        size, text = abs(float(x)), f"{float(x):z.{decimals}f}"
+        nothing = size > 0 and float(text) == 0  # decimals would show nothing
+        if (nothing and size < 1e-4) or size >= 1e7:
+            mantissa, exponent = f"{x:.1e}".split("e")
+            return typeset(f"{mantissa}·10<sup>{int(exponent)}</sup>")
+        return typeset(f"{float(x):.2g}" if nothing else text)
+
+    named = frame.index.nlevels == 1 and any(len(str(name)) > 18 for name in frame.index)
+    look = ["fedkit-cards"] * cards + ["fedkit-named"] * (named and not cards)
+    body = frame.map(cell).rename(index=head, columns=head)
+    for axis in (0, 1):
+        body = body.rename_axis([head(name) for name in body.axes[axis].names], axis=axis)
+    html = body.to_html(border=0, escape=False, classes=look)
+    if cards:  # each cell says of which column it is, where there is no head above it
+        told = cycle([escape(str(name)) for name in frame.columns])
+        html = re.sub("<td>", lambda _: f'<td data-label="{next(told)}">', html)
+    words = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(caption, quote=False))
+    html = html.replace(">", f"><caption>{words}</caption>", 1)
+    return Shown(html, f"{caption}\n{frame.round(decimals).to_string()}")
+
+
+_FINDER = """
+(() => {
+  const box = document.getElementById("@ID");
+  const body = box.querySelector("tbody");
+  const rows = [...body.rows];
+  const text = new Map(rows.map(row => [row, row.textContent.toLowerCase()]));
+  const search = box.querySelector("input");
+  const filters = [...box.querySelectorAll("select")];
+  const cell = (row, at) => row.cells[at].firstElementChild?.tagName === "DETAILS"
+    ? row.cells[at].firstElementChild.firstElementChild.textContent : row.cells[at].textContent;
+  for (const filter of filters) {
+    const values = new Set(rows.map(row => cell(row, filter.dataset.column)));
+    values.forEach(value => filter.add(new Option(value)));
+  }
+  const passes = (row, but) => filters.every(filter => filter === but || filter.value === "" ||
+    cell(row, filter.dataset.column) === filter.value);
+  const show = () => {
+    const words = search.value.toLowerCase().split(/\\s+/);
+    const found = rows.filter(row => words.every(word => text.get(row).includes(word)));
+    let shown = 0;
+    rows.forEach(row => { row.hidden = true; });
+    found.filter(row => passes(row)).forEach(row => { row.hidden = false; shown += 1; });
+    for (const filter of filters) {
+      const left = new Set(found.filter(row => passes(row, filter))
+        .map(row => cell(row, filter.dataset.column)));
+      for (const option of filter.options) {
+        option.disabled = option.value !== "" && !left.has(option.value);
+      }
+    }
+    box.querySelector("output").textContent = `${shown} of ${rows.length}`;
+  };
+  const key = (row, at) => Number(row.cells[at].dataset.key ?? NaN);
+  [...box.querySelectorAll("th")].forEach((head, at) => {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...head.childNodes);
+    head.append(button);
+    button.addEventListener("click", () => {
+      const down = head.getAttribute("aria-sort") === "ascending";
+      box.querySelectorAll("th").forEach(other => other.removeAttribute("aria-sort"));
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const numbers = rows.some(row => "key" in row.cells[at].dataset);
+      const order = numbers
+        ? (a, b) => (isNaN(key(a, at)) - isNaN(key(b, at))) ||
+            (down ? key(b, at) - key(a, at) : key(a, at) - key(b, at))
+        : (a, b) => (down ? -1 : 1) * cell(a, at).localeCompare(cell(b, at));
+      body.append(...rows.sort(order));
+    });
+  });
+  [search, ...filters].forEach(part => part.addEventListener("input", show));
+  const asked = new URLSearchParams(location.hash.slice(1));
+  search.value = asked.get("find") ?? "";
+  filters.forEach(filter => { filter.value = asked.get(filter.name) ?? ""; });
+  box.querySelector(".fedkit-finder-controls").hidden = false;
+  show();
+})();
+"""
+
+
+def finder(
+    frame: pd.DataFrame,
+    caption: str,
+    filters: Sequence[str] = (),
+    *,
+    keys: Mapping[str, Sequence[float]] | None = None,
+    fold: Mapping[str, Sequence[str]] | None = None,
+) -> Shown:
+    """Show a long table with a search field, filters, and heads that sort.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Cells are shown as text; the index is not shown.
+    caption : str
+    filters : sequence of str
+        Columns with few values; each gets a choice.  A link chooses, too: ``#column=value``, or
+        ``#find=words`` for the search.
+    keys : mapping of str to sequence of float, optional
+        Numbers by which a column of text is sorted, NaN last.
+    fold : mapping of str to sequence of str, optional
+        What is folded below the cells of a column, line by line; words in backticks are code.
+    """
+    keys, fold = keys or {}, fold or {}
+    names = [str(name) for name in frame.columns]
+
+    def cell(column: str, place: int, value: object) -> str:
+        shown = escape(str(value), quote=False)
+        key = keys[column][place] if column in keys else math.nan
+        attribute = "" if math.isnan(key) else f" data-key='{key:.12g}'"
+        if column in fold:
+            below = escape(fold[column][place], quote=False).replace("\n", "<br>")
+            below = re.sub(r"`([^`]+)`", r"<code>\1</code>", below)
+            shown = f"<details><summary>{shown}</summary>{below}</details>"
+        return f"<td{attribute}>{shown}</td>"
+
+    rows = [
+        "<tr>" + "".join(cell(n, i, v) for n, v in zip(names, row, strict=True)) + "</tr>"
+        for i, row in enumerate(frame.itertuples(index=False, name=None))
+    ]
+    head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in names)
+    name = "finder-" + hashlib.sha256("\n".join([head, *rows]).encode()).hexdigest()[:10]
+    choices = "".join(
+        f"<label>{escape(f)} <select name='{escape(f)}' data-column='{names.index(f)}'>"
+        "<option value=''>all</option></select></label>"
+        for f in filters
+    )
+    html = (
+        f"<div class='fedkit-finder' id='{name}'>"
+        "<div class='fedkit-finder-controls' hidden>"
+        f"<label>search <input type='search'></label>{choices}<output></output></div>"
+        "<div class='fedkit-finder-box' tabindex='0' role='region' aria-label='a long table'>"
+        f"<table><caption>{escape(caption, quote=False)}</caption><thead><tr>{head}</tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        f"<script>{_FINDER.replace('@ID', name)}</script></div>"
+    )
+    return Shown(html, f"{caption}\n{frame.to_string(index=False)}")
+
+
+_SLIDER = """
+(() => {
+  const figure = document.getElementById("@ID");
+  const data = JSON.parse(figure.querySelector("script[type='application/json']").textContent);
+  const ranges = [...figure.querySelectorAll("input")];
+  const show = () => {
+    let place = 0;
+    ranges.forEach((range, i) => {
+      place = place * data.values[i].length + Number(range.value);
+      range.nextElementSibling.textContent = data.values[i][range.value];
+      range.setAttribute("aria-valuetext", data.values[i][range.value]);
+    });
+    figure.querySelector("img").src = "data:image/png;base64," + data.pictures[place];
+  };
+  ranges.forEach(range => range.addEventListener("input", show));
+  figure.querySelector(".fedkit-ranges").hidden = false;
+  show();
+})();
+"""
+
+
+def slider(
+    draw: Callable[..., Picture],
+    values: Mapping[str, Sequence[object]],
+    caption: str,
+    *,
+    alt: str = "",
+    start: Mapping[str, int] | None = None,
+) -> Shown:
+    """Draw a figure for every position of its sliders.
+
+    Parameters
+    ----------
+    draw : callable
+        ``draw(a, b, ...)`` returns the picture for one value of each slider, in their order; give
+        all pictures the same limits, or they jump.
+    values : dict of str to sequence
+        Label of each slider and the values it runs through; some 20 kB for each picture.
+    caption : str
+    alt : str
+        What is seen, for those who do not see it; the caption by default.
+    start : dict of str to int, optional
+        Position shown first (and in print), by label; 0 by default.
+    """
+    shown = {str(label): [str(v) for v in positions] for label, positions in values.items()}
+    drawn = [draw(*chosen) for chosen in itertools.product(*values.values())]
+    pictures = [base64.b64encode(picture.png(100)).decode() for picture in drawn]
+    name = "sliders-" + hashlib.sha256("".join(pictures).encode()).hexdigest()[:10]
+    data = json.dumps({"values": list(shown.values()), "pictures": pictures})
+    ranges, place = "", 0
+    for label, texts in shown.items():
+        at = (start or {}).get(label, 0)
+        place = place * len(texts) + at
+        ranges += (
+            f"<label>{escape(label)} <input type='range' min='0' max='{len(texts) - 1}' "
+            f"value='{at}'><output>{escape(texts[at])}</output></label>"
+        )
+    html = (
+        f"<figure class='fedkit-sliders' id='{name}'><img alt='{escape(alt or caption)}' "
+        f"src='data:image/png;base64,{pictures[place]}'>"
+        f"<div class='fedkit-ranges' hidden>{ranges}</div>"
+        f"<figcaption>{escape(caption, quote=False)}</figcaption>"
+        f"<script type='application/json'>{data}</script>"
+        f"<script>{_SLIDER.replace('@ID', name)}</script></figure>"
+    )
+    return Shown(html, caption, pictures[place])
