@@ -54,7 +54,8 @@ REPRODUCTION = {
     "overviews": "records",
     **dict.fromkeys(
         ("fedccea", "fedms", "fedowen", "fedtsv", "fedvalue"),
-        "common overviews experiments claims verdicts tables figures widgets golden records __init__",
+        "common overviews experiments claims verdicts tables figures widgets golden records"
+        " __init__",
     ),
     "arena": "common overviews experiments figures widgets golden manifest records",
     "book": "figures manifest records",

@@ -45,6 +45,11 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, verify: bool 
         Check published digests.  Switch it off only for files that you changed on purpose; their
         structure is checked all the same.
 
+    Returns
+    -------
+    Dataset
+        Training and test images with their labels.
+
     Raises
     ------
     ValueError
