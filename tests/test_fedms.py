@@ -6,12 +6,14 @@ from rounding import assert_close
 from tinyrecords import records
 
 import fedkit as fk
+from fedkit.intervals import mean_interval, paired_interval
 from fedkit.learning.evaluation import Evaluator
 from reproduction.experiments import get
-from reproduction.fedms import runs as paper
-from reproduction.fedms.runs import scores_of_round
-from reproduction.fedms.settings import PAPER_METHODS, READINGS, tuned
-from reproduction.fedms.tables import readings, study, tuned_on_validation
+from reproduction.fedms import findings
+from reproduction.fedms import run as paper
+from reproduction.fedms.experiments import KINDS, PAPER_METHODS, READINGS, SCENARIOS, tuned
+from reproduction.fedms.findings import lead, readings, study, tuned_on_validation
+from reproduction.fedms.run import scores_of_round
 from reproduction.records import Cell, Store
 
 BASE = paper.Setting(
@@ -133,3 +135,125 @@ def test_the_study_and_the_tuning_as_tables():
     assert best["mean"] == pytest.approx(20.8)
     begun = records([line for line in rows if (line[0]["lr"], line[0]["alpha"]) == (0.2, 0.6)])
     assert tuned_on_validation(begun).iloc[0]["chosen"] == "lr 0.2"
+
+
+# ------------------------------------------- what the pages say, from the committed records
+
+
+@pytest.fixture(scope="module")
+def evaluation():
+    return findings.Evaluation("paper")
+
+
+def test_the_gain_is_that_of_the_claim_and_score_and_coreset_are_substitutes(evaluation):
+    gains = findings.gains(evaluation)
+    assert_close(gains["both"].mean, evaluation.claims["mean"]["fedms.p1.mnist.vs-fedavg"])
+    printed = np.mean([findings.printed_gain(evaluation, s) for s in SCENARIOS])
+    assert gains["both"].low > 3
+    assert gains["both"].high < printed
+    assert lead(evaluation.pooled, "fedms-printed", "uniform-coreset").low > 0
+    assert gains["coreset"].low > 1
+    assert gains["beside-score"].mean < 0.5
+    assert gains["beside-coreset"].low > 0
+
+
+def test_differences_have_the_signs_that_the_pages_say(evaluation):
+    found = findings.differences(evaluation)
+    above = ("ms-unit", "ms-own", "ms-poc-ahead", "ms-rare-coreset", "ms-harmed", "tuned-poc",
+             "ms-rise", "ms-mixed-gap")  # fmt: skip
+    below = ("ms-fraction", "ms-kept", "ms-loss-dir1", "ms-loss-dir01", "ms-poisoned-blind",
+             "ms-poisoned", "ms-gap-mr", "ms-paid-others", "ms-paid-maverick", "tuned-poc-rare",
+             "tuned-fedavg", "tuned-s-fedavg", "tuned-greedyfed", "tuned-uniform-coreset",
+             "warm-rare-005", "warm-rare-02")  # fmt: skip
+    open_ones = ("ms-dealt", "ms-loss-dir10", "ms-loss-itself")
+    assert [name for name in above if found[name].low <= 0] == []
+    assert [name for name in below if found[name].high >= 0] == []
+    assert [name for name in open_ones if not found[name].low < 0 < found[name].high] == []
+    assert min(i.low for name, i in found.items() if name.startswith("equal-")) > 0
+    for name in ("ms-exactly", "ms-warm-005", "ms-warm-02"):
+        assert abs(found[name].mean) < 0.3
+        assert found[name].n == 5
+    assert found["ms-oracle-gap"].low > -1.5
+    assert found["ms-oracle-gap"].mean < 0
+    assert found["ms-five-weighed"].low < 0 < found["ms-five-weighed"].mean
+    assert found["cifar-apart"].mean < 0
+    for rate in (0.05, 0.2):
+        temperatures = (0.001, 0.005, 0.05, 0.2)
+        moved = [findings.warmer(evaluation, "accuracy", rate, t).mean for t in temperatures]
+        assert np.abs(moved).max() < 1
+
+
+def test_bad_clients_are_asked_above_chance_and_mavericks_too(evaluation):
+    rates, chance = evaluation.rates("fedms"), evaluation.chance
+    amounts, equal = findings.amounts(evaluation), evaluation.rates("fedms-equal")
+    worse = {k for k in KINDS if paired_interval(rates[k] - rates["honest"]).low > 0}
+    assert worse >= {"RandomData", "RandomUpdate", "FreeRider"}
+    assert rates["honest"].mean() < chance < min(rates[k].mean() for k in worse)
+    assert paired_interval(rates["maverick"] - rates["honest"]).low > 5
+    assert 1.5 * chance < amounts["ms-maverick"].low
+    assert amounts["ms-maverick"].high < 50
+    assert mean_interval(equal["maverick"]).high < chance
+    verdicts = evaluation.claims.verdict
+    assert {verdicts[f"fedms.suppressed.{k}"] for k in worse} == {"not reproduced"}
+    kinds = (*KINDS, "maverick")
+    assert {verdicts[f"fedms.t2.{k}.fedms"] for k in kinds} == {"inconclusive"}
+    assert verdicts["fedms.mavericks"] == "not reproduced"
+    assert verdicts["fedms.mavericks-above-chance"] == "reproduced"
+    printed = evaluation.rates("fedms-printed")
+    assert mean_interval(printed["RandomData"]).low > chance
+    for kind in ("RandomUpdate", "FreeRider"):
+        cut = mean_interval(printed[kind])
+        assert cut.low < chance < cut.high
+    assert rates["RandomData"].min() > evaluation.printed("t2.RandomData.fedms")
+    assert rates["maverick"].max() < evaluation.printed("t2.maverick.fedms")
+    assert (evaluation.rates("fedms-fraction").mean() - chance).abs().max() < 4
+    greedy = evaluation.rates("greedyfed").mean()
+    for kind in ("maverick", "RandomUpdate"):
+        assert abs(greedy[kind] - evaluation.printed(f"t2.{kind}.greedyfed")) > 30
+    for kind in ("RandomData", "FreeRider"):
+        assert min(greedy[kind], evaluation.printed(f"t2.{kind}.greedyfed")) > 40
+
+
+def test_the_class_weights_help_models_and_leave_one_out_finds_mavericks(evaluation):
+    amounts, auc = findings.amounts(evaluation), evaluation.auc.mean()
+    assert min(amounts["ms-weights"].low, amounts["ms-weights-all"].low) > 0
+    assert min(amounts["ms-rare-weights"].low, amounts["ms-rare-weights-all"].low) > 5
+    assert amounts["ms-last-mr"].low > 90
+    assert 30 < amounts["ms-last-ms"].mean < 90
+    assert amounts["ms-last-loo"].high < 10
+    assert amounts["ms-lost"].low > 4
+    assert amounts["cifar-step"].high < amounts["cifar-pass"].low
+    assert auc["maverick.MS-MR"] < auc["maverick.MR"] - 0.03 < auc["maverick.leave-one-out"]
+    assert auc["maverick.leave-one-out"] > 0.9
+    assert auc["FreeRider.cosine"] > 0.9
+    bad = ("RandomData", "RandomUpdate", "FreeRider")
+    for score in ("MR", "GTG", "class mean", "MS-MR", "MS-GTG"):
+        assert max(auc[f"{kind}.{score}"] for kind in bad) < 0.48
+    assert auc["LabelFlip.MR"] > 0.9
+    assert abs(auc["LabelFlip.MS-MR"] - 0.5) < 0.2
+    one_step = findings.by_method(
+        evaluation.frame("table1").query("dataset == 'cifar10' and local == 'steps'"),
+        "accuracy", ["scenario", "seed"],
+    )  # fmt: skip
+    same = one_step.dropna(subset="fedprox")
+    assert (same.fedprox == same.fedavg).all()  # one step feels no proximal term
+
+
+def test_every_table_and_number_of_the_pages_has_its_place(evaluation):
+    shown = findings.table1(evaluation, PAPER_METHODS)
+    assert shown.shape == (21, 4)
+    assert shown.notna().all(axis=None)
+    assert findings.table2(evaluation, PAPER_METHODS).paper.notna().sum() == 35
+    counted = findings.counts(evaluation)
+    assert counted["ms-cells"] == 21
+    assert counted["ms-cells-yes"] + counted["ms-cells-open"] + counted["ms-cells-no"] == 21
+    assert counted["ms-fails-printed"] < counted["ms-fails"] - 5
+    assert float(counted["ms-greedy-caught"]) > 0.8
+    assert counted["ms-greedy-ahead"] > 1
+    variants = evaluation.variants.set_index(["reading", "claim"]).verdict
+    for scenario in SCENARIOS:
+        assert variants["fedms-printed", f"fedms.t1.{scenario}.mnist.fedms"] == "reproduced"
+    assert variants["fedms-kept", "fedms.t1.dir0.1.mnist.fedms"] == "not reproduced"
+    gained = findings.study_table(evaluation).gain
+    assert gained["five Mavericks"] > gained["as in Table 1"] + 2
+    assert (gained > 0).all()

@@ -17,7 +17,7 @@ from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling, OwenTwi
 from reproduction import overviews
 from reproduction.common import accuracies, accuracy_curve, settings_in_cell
 from reproduction.experiments import get
-from reproduction.fedms import runs as fedms
+from reproduction.fedms import run as fedms
 from reproduction.fedowen import runs as paper
 from reproduction.fedowen import settings, tables
 from reproduction.fedowen.errata import (

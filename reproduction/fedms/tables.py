@@ -1,196 +1,336 @@
-"""FedMS's results as tables: readings of the paper beside each other, the study, the tuning."""
+"""The tables of the pages on FedMS."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from fedkit.extras import need
-from fedkit.intervals import bounded_interval, paired_interval
-from reproduction import overviews
+from fedkit.intervals import bounded_interval, mean_interval
+from reproduction import figures as plots
 from reproduction.claims import load_claims
-from reproduction.fedms.settings import (
-    CHANGES,
-    PAPER_METHODS,
-    READINGS,
-    SCALES,
-    STUDIED,
-    VARIANTS,
-)
-from reproduction.verdicts import REPRODUCED, UNJUDGED, join
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from reproduction.records import Store
-
-LABELS = {
-    "fedavg": "FedAvg",
-    "fedprox": "FedProx",
-    "poc": "Power-of-Choice",
-    "fedemd": "FedEMD",
-    "s-fedavg": "S-FedAvg",
-    "s-fedavg-percent": "S-FedAvg, percent",
-    "s-fedavg-shuffled": "control: S-FedAvg, percent, shuffled",
-    "greedyfed": "GreedyFed",
-    "greedyfed-loss": "GreedyFed, by the loss",
-    "fedms": "FedMS (coreset, percent)",
-    "fedms-printed": "FedMS, all aggregated",
-    "fedms-fraction": "FedMS, fractions",
-    "fedms-kept": "FedMS, locked rule",
-    "fedms-equal": "FedMS, classes weighed alike",
-    "fedms-printed-equal": "FedMS, all aggregated, classes alike",
-    "uniform-coreset": "control: uniform selection, coreset",
-    "oracle": "oracle (knows who is who)",
-}
-
-by_seed = partial(overviews.by_seed, labels=LABELS)
-overview = partial(overviews.overview, labels=LABELS, references=("fedavg", "uniform-coreset"))
+from reproduction.fedms import findings
+from reproduction.fedms.experiments import METHODS, PAPER_METHODS, SCENARIOS
+from reproduction.fedms.findings import KIND_LABELS, LABELS, SCORES, Evaluation
+from reproduction.overviews import where
+from reproduction.tables import marked_verdict, marks_told
 
 
-def reading_name(local: str, owned: float) -> str:
-    """Say in words how "5 local rounds" and a Maverick's data are read."""
-    share = "its whole class" if owned == 1 else f"{owned:.0%} of its class"
-    return f"5 {local}, a Maverick owns {share}"
-
-
-def readings(store: Store) -> pd.DataFrame:
-    """Judge Table 1 on MNIST under every reading of what the paper leaves open.
-
-    Index: the readings on record; columns ``cells`` (of 21), ``mean distance`` to the printed
-    numbers in points, the same over the cells that all these readings have, ``within 3 points``,
-    ``reproduced``, and ``FedMS first`` (scenarios in which its mean is the highest of the paper's
-    methods, of those on record).
-    """
-    pd = need("pandas", "run")
-    claims = load_claims("fedms")
-    places = [dict(c.place) | {"claim": c.id} for c in claims.claims]
-    asked = pd.DataFrame([p for p in places if p.get("table") == "t1" and p["dataset"] == "mnist"])
-    rows: dict[str, list[Any]] = {}
-    distances: dict[str, Any] = {}
-    for local, owned in READINGS:
-        changed = replace(claims, protocol={**claims.protocol, "local": local, "owned": owned})
-        verdicts = join(changed, store)[["claim", "paper", "mean", "verdict"]]
-        cells = judged(asked.merge(verdicts, on="claim")).set_index(["scenario", "row"])
-        if cells.empty:
-            continue
-        name = reading_name(local, owned)
-        off = distances[name] = (cells["mean"] - cells.paper.astype(float)).abs()
-        whole = cells["mean"].unstack().reindex(columns=PAPER_METHODS).dropna()
-        first = int((whole.idxmax(axis=1) == "fedms").sum()) if len(whole) else 0
-        rows[name] = [
-            len(cells),
-            off.mean(),
-            int((off <= 3).sum()),
-            int((cells.verdict == REPRODUCED).sum()),
-            f"{first} of {len(whole)}" if len(whole) else "–",
-        ]
-    columns = ["cells", "mean distance", "within 3 points", "reproduced", "FedMS first"]
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
-    common = pd.DataFrame(distances).dropna()
-    table.insert(2, f"on the {len(common)} common cells", common.mean() if len(common) else np.nan)
-    return table
-
-
-def by_variant(store: Store) -> pd.DataFrame:
-    """Judge all claims on FedMS with another reading of the method in its place.
-
-    One row per claim and reading: ``claim``, ``mean``, ``verdict`` and ``reading``, the name of a
-    method.  Claims that hold by construction, and those that are not judged, are left out.
-    """
-    claims = load_claims("fedms")
-
-    def of(method: str, asked: Any) -> Any:
-        if isinstance(asked, dict):
-            return {
-                k: method if (k, v) == ("method", "fedms") else of(method, v)
-                for k, v in asked.items()
-            }
-        return [of(method, each) for each in asked] if isinstance(asked, list) else asked
-
-    about = [c for c in claims.claims if of("", [c.ours, c.against]) != [c.ours, c.against]]
-    frames = []
-    for method in ("fedms", *VARIANTS):
-        read = [replace(c, ours=of(method, c.ours), against=of(method, c.against)) for c in about]
-        frame = join(replace(claims, claims=tuple(read)), store)
-        frame = frame[~frame.verdict.isin(UNJUDGED) & ~frame.by_construction]
-        frames.append(frame[["claim", "mean", "verdict"]].assign(reading=method))
-    return need("pandas", "run").concat(frames, ignore_index=True)
-
-
-def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
-    """One row per change of the study, and what FedMS gains in it.
-
-    Index: the changes on record; a column of mean accuracy per method, then ``gain`` of FedMS over
-    uniform selection with the same coreset, ``low`` and ``high`` (paired by seed, 95%), and
-    ``Maverick rate`` of FedMS in percent of the rounds.
-    """
-    fields = set[str]().union(*CHANGES.values())
-    rows: dict[str, dict[str, float]] = {}
-    for name, change in CHANGES.items():
-        part = overviews.alike(frame, replace(SCALES[profile].usual(), **change), fields)
-        if "fedms" not in set(part.method) or name in rows:
-            continue
-        wide = by_seed(part)
-        gain = paired_interval(wide["fedms"] - wide["uniform-coreset"])
-        mine = part[(part.method == "fedms") & (part.metric == "rate.maverick")]
-        rows[name] = {
-            **{LABELS[m]: float(wide[m].mean()) for m in STUDIED if m in wide},
-            "gain": gain.mean,
-            "low": gain.low,
-            "high": gain.high,
-            "Maverick rate": float(mine.value.mean()),
+def main_claims(e: Evaluation) -> plots.Shown:
+    """Show the paper's main claims with verdicts."""
+    claims = findings.main_claims(e)
+    lines = {
+        words: {
+            "paper": printed,
+            "ours": ours.text(1).replace(" ", "\u00a0"),
+            "verdict": marked_verdict(e.claims.loc[name]),
         }
-    return overviews.table(rows)
-
-
-TUNED = ["lr", "mu", "poc_decay", "emd_beta", "sv_alpha", "alpha", "temperature"]
-
-
-def best_on_validation(frame: pd.DataFrame, method: str) -> tuple[dict[str, float], pd.DataFrame]:
-    """Return the hyper-parameters of a method by mean validation accuracy, and its rows there.
-
-    Its points are compared on the seeds that all of them have, if there are any.
-    """
-    mine = frame[frame.method == method]
-    varied = [f for f in TUNED if mine[f].nunique() > 1] or ["lr"]
-    seen = mine[mine.metric == "accuracy_validation"].pivot_table(
-        index=varied, columns="seed", values="value"
+        for name, (words, printed, ours) in claims.items()
+    }
+    return plots.table(
+        pd.DataFrame.from_dict(lines, orient="index"),
+        "The paper's main claims, with 95% intervals; accuracy is the mean of three MNIST "
+        "settings. Rates, in percent of the rounds (MNIST, Dir(0.1), eight bad clients), are "
+        "judged by the bound in the row, our reading of the paper's words; against its printed "
+        "rates, behind it, all are inconclusive." + marks_told(e.claims.loc[[*claims]]),
+        cards=True,
     )
-    shared = seen.dropna(axis=1)
-    best = (shared if shared.shape[1] else seen).mean(axis=1).round(9).idxmax()  # ties: the first
-    chosen = dict(zip(varied, best if isinstance(best, tuple) else (best,), strict=True))
-    return chosen, overviews.where(mine, **chosen)
 
 
-def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
-    """Choose every method's hyper-parameters by mean validation accuracy, and test those.
+def rivals(e: Evaluation) -> plots.Shown:
+    """Show the rivals in percent and by the loss, and FedMS with all classes alike."""
+    rows = ("fedavg", "s-fedavg", "s-fedavg-percent", "s-fedavg-shuffled", "fedms", "fedms-equal",
+            "fedms-printed", "fedms-printed-equal", "greedyfed", "greedyfed-loss")  # fmt: skip
+    columns: dict[str, dict[str, str]] = {}
+    for method in rows:
+        rates = e.rates(method)
+        shown = {f"Dir({s.removeprefix('dir')})": e.accuracy.loc[s][method] for s in SCENARIOS}
+        for kind, words in {"maverick": "Mavericks", **KIND_LABELS}.items():
+            shown[f"asks {words}"] = rates.get(kind, pd.Series(dtype=float))
+        for name, values in shown.items():
+            said = bounded_interval(values.dropna(), 0, 100).text(1)
+            columns.setdefault(name, {})[LABELS[method]] = said
+    return plots.table(
+        pd.DataFrame(columns),
+        "Mean test accuracy in percent (Table 1, MNIST), and in how many percent of the rounds a "
+        "given client of a kind is asked (Table 2), with 95% intervals.",
+        cards=True,
+    )
 
-    Index: methods; columns ``points`` (tried), ``chosen``, ``inside`` (the chosen learning rate is
-    neither end of those tried), and the test accuracy at the chosen point with its 95% interval and
-    the number of its seeds: ``mean``, ``low``, ``high``, ``seeds``.
-    """
+
+def readings(e: Evaluation) -> plots.Shown:
+    """Show how near each reading of the paper comes to Table 1."""
+    return plots.table(
+        findings.readings(e.store),
+        "Table 1's column of MNIST under each reading on record: cells on record, mean distance to "
+        "the printed numbers in points, the same over the cells that all readings have, cells "
+        "within the declared three points, cells that pass the test, and scenarios in which FedMS "
+        "comes first of the paper's methods, of those with all seven.",
+        decimals=1,
+    )
+
+
+def variants(e: Evaluation) -> plots.Shown:
+    """Show FedMS in each of its readings: its accuracies, and its claims counted by verdict."""
+    found = e.variants
+    cells = found[found.claim.str.match(r"fedms\.t1\..*\.mnist\.fedms")]
+    cells = cells.assign(
+        claim="Mavericks + " + cells.claim.str.extract(r"t1\.(.*)\.mnist")[0],
+        told=cells["mean"].map("{:.1f}, ".format) + cells.verdict,
+    )
+    cells = cells.pivot(index="reading", columns="claim", values="told")
+    counted = found.groupby(["reading", "verdict"]).size().unstack(fill_value=0)
+    order = [method for method in METHODS if method in counted.index]
+    shown = cells.join(counted).loc[order].rename(index=LABELS)
+    return plots.table(
+        shown.rename_axis(index=None, columns=None),
+        "FedMS on MNIST by how it is read: its three accuracies of Table 1 with their verdicts, "
+        "and the verdicts of all claims on FedMS that are judged, counted.",
+    )
+
+
+def on_record(e: Evaluation) -> plots.Shown:
+    """Show how many methods and seeds each experiment has, by data and reading."""
     rows = {}
-    for method in (m for m in LABELS if m in set(frame.method)):
-        chosen, there = best_on_validation(frame, method)
-        mine = frame[frame.method == method]
-        rates = sorted(set(mine.lr))
-        tested = bounded_interval(there[there.metric == "accuracy"].value.to_numpy(), 0, 100)
-        rows[LABELS[method]] = {
-            "points": len(mine[list(chosen)].drop_duplicates()),
-            "chosen": ", ".join(f"{f} {v:g}" for f, v in chosen.items()),
-            "inside": bool(rates[0] < there.lr.iloc[0] < rates[-1]),
-            "mean": tested.mean,
-            "low": tested.low,
-            "high": tested.high,
-            "seeds": tested.n,
+    for name in ("table1", "table2", "five_clients", "detection", "study", "tuning"):
+        frame = e.frame(name)
+        for place, part in frame.groupby(["dataset", "local_rounds", "local"]):
+            for share in part.owned.unique() if name.startswith("table") else [None]:
+                mine = part if share is None else part[part.owned == share]
+                seeds = mine.groupby(["method", "scenario"]).seed.nunique()
+                least, most = seeds.min(), seeds.max()
+                owns = "" if share is None else f", owns {share:.0%}"
+                rows["{}, {}, {} {}{}".format(name, *place, owns)] = {
+                    "methods": mine.method.nunique(),
+                    "seeds": f"{least}" if least == most else f"{least} to {most}",
+                }
+    return plots.table(
+        pd.DataFrame.from_dict(rows, orient="index"),
+        "Methods and seeds on record per experiment and reading, the fewest and the most of its "
+        f"rows. The reading that is judged has {e.accuracy.groupby('scenario').count().min().min()}"
+        " seeds or more in Table 1.",
+    )
+
+
+def cells(e: Evaluation, table: str, unit: str) -> plots.Shown:
+    """Show a table of the paper cell by cell, printed and measured; its cells on MNIST alone."""
+    claims = findings.judged(e.claims)
+    claims = claims[claims.index.str.startswith(f"fedms.{table}.")]
+    claims = claims[~claims.index.str.contains(".cifar10.", regex=False)]
+    rows = {}
+    for row in claims.to_dict("records"):
+        place = dict(row["entry"].place)
+        column = place.get("scenario") or place["kind"]
+        rows[f"{LABELS[place['row']]}, {KIND_LABELS.get(column, column)}"] = {
+            "paper": row["paper"],
+            f"ours, {unit}": f"{row['mean']:.2f} [{row['low']:.2f},\u00a0{row['high']:.2f}]",
+            "seeds": int(row["seeds"]),
+            "verdict": marked_verdict(row),
+            "other rows it fits": f"{row['also_fits']:.0f}" if row["also_fits"] >= 0 else "–",
         }
-    return overviews.table(rows)
+    return plots.table(
+        pd.DataFrame.from_dict(rows, orient="index"),
+        f"{claims['where'].iloc[0].partition(',')[0]}, cell by cell on MNIST: {unit}, with 95% "
+        "intervals and verdicts; a number that is reproduced may fit other rows of its column as "
+        "well." + marks_told(claims),
+        cards=True,
+    )
 
 
-def judged(frame: pd.DataFrame) -> pd.DataFrame:
-    """Keep the claims that have a verdict of their own."""
-    return frame[~frame.verdict.isin(UNJUDGED)]
+def edges(e: Evaluation) -> plots.Shown:
+    """Show what score and coreset bring, by setting."""
+    words = {
+        "score": "drawn by score, all averaged, less FedAvg",
+        "coreset": "drawn blindly, coreset, less FedAvg",
+        "both": "FedMS (both) less FedAvg",
+        "beside-coreset": "FedMS less drawn blindly, coreset",
+        "beside-score": "FedMS less drawn by score, all averaged",
+    }
+    found = {
+        scenario: {
+            said: findings.lead(e.accuracy.loc[scenario], *findings.EDGES[name]).text(
+                1, signed=True
+            )
+            for name, said in words.items()
+        }
+        for scenario in SCENARIOS
+    }
+    return plots.table(
+        pd.DataFrame(found),
+        "The edges of the chapter's four corners by setting: differences in points, paired by "
+        "seed, with 95% intervals.",
+    )
+
+
+def on_rare_classes(e: Evaluation) -> plots.Shown:
+    """Show accuracy on the Mavericks' classes."""
+    return plots.table(
+        findings.means(e.mnist, "accuracy_maverick_classes"),
+        "The same runs: test accuracy in percent on the Mavericks' classes alone, with 95% "
+        "intervals.",
+    )
+
+
+def shares_averaged(e: Evaluation) -> plots.Shown:
+    """Show how many updates the coreset keeps."""
+    kept = e.mnist[e.mnist.metric == "coreset_share"]
+    shown = findings.means(kept.assign(value=100 * kept.value), "coreset_share")
+    return plots.table(
+        shown.loc[[LABELS[m] for m in ("fedms", "fedms-kept", "uniform-coreset")]],
+        "How many of the participants' updates are averaged at all, in percent, with 95% "
+        "intervals.",
+    )
+
+
+def reward_gaps(e: Evaluation) -> plots.Shown:
+    """Show what Mavericks are paid beyond others."""
+    return plots.table(
+        findings.means(e.mnist.dropna(subset="value"), "reward_gap", -np.inf, np.inf),
+        "Mean reward of Mavericks in the rounds in which they took part, less that of the others "
+        "in theirs, in points with 95% intervals; an interval that holds zero leaves the sign "
+        "open. They are not corrected for their number.",
+    )
+
+
+def five_clients(e: Evaluation) -> plots.Shown:
+    """Show what every score pays the Maverick of five clients, by what it owns."""
+    columns: dict[str, Any] = {}
+    for owns, scenario in (("its class alone", "iid"), ("the others too", "iid-mixed")):
+        runs = e.five(scenario)
+        columns[f"minus others, {owns}"] = {
+            name: mean_interval(runs[f"gap.{name}"]).text(2) for name in SCORES
+        }
+        columns[f"last (%), {owns}"] = {
+            name: bounded_interval(runs[f"last.{name}"], 0, 100).text(1) for name in SCORES
+        }
+    return plots.table(
+        pd.DataFrame(columns),
+        "Five clients on MNIST, all of them in every round, by score and by what the Maverick "
+        "owns: its score minus the mean of the others', in points of accuracy per round (the "
+        "cosine and the size in their own units), and in how many of the rounds it is last; 95% "
+        "intervals over the seeds.",
+        cards=True,
+    )
+
+
+def everybody_asked(e: Evaluation) -> plots.Shown:
+    """Show how often each kind of client is asked by every row and control."""
+    names = {"maverick": "Maverick", "honest": "honest", **KIND_LABELS}
+    rows = {}
+    for method in (m for m in LABELS if m in set(e.with_bad.method)):
+        rows[LABELS[method]] = e.rates(method).mean().rename(names)[[*names.values()]].to_dict()
+        part = where(e.with_bad, method=method, metric="accuracy")
+        rows[LABELS[method]]["accuracy"] = part.value.mean()
+    return plots.table(
+        pd.DataFrame.from_dict(rows, orient="index"),
+        "All our rows and controls in the same runs, means in percent: of the rounds (round 0, in "
+        "which FedMS asks everybody, left out), and the final accuracy. The oracle knows who is "
+        "who.",
+        decimals=1,
+    )
+
+
+def detection(e: Evaluation) -> plots.Shown:
+    """Show which score finds whom."""
+    kinds = {"maverick": "Maverick", **KIND_LABELS}
+    found = {
+        words: {n: bounded_interval(e.auc[f"{kind}.{n}"], 0, 1).text(2) for n in SCORES}
+        for kind, words in kinds.items()
+    }
+    return plots.table(
+        pd.DataFrame(found),
+        "Blind selection, every score on the same rounds: chance that a Maverick scores above "
+        "another honest client, and that a misbehaving client scores below an honest one; 0.5 is a "
+        "coin. 95% intervals over the seeds, within 0 and 1.",
+    )
+
+
+def study(e: Evaluation) -> plots.Shown:
+    """Show the study of one change at a time."""
+    found = findings.study_table(e)
+    gain = [f"{r.gain:+.1f} [{r.low:.1f},\u00a0{r.high:.1f}]" for r in found.itertuples()]
+    shown = found.drop(columns=["low", "high"]).assign(gain=gain)
+    return plots.table(
+        shown.rename(columns={"Maverick rate": "rounds"}),
+        "Mavericks + Dir(1), means: test accuracy in percent, the gain of FedMS over blind "
+        "selection with the same coreset, paired by seed, with its 95% interval, and in how many "
+        "percent of the rounds FedMS takes a Maverick. The oracle knows who the Mavericks are.",
+        decimals=1,
+    )
+
+
+def tuned(e: Evaluation) -> plots.Shown:
+    """Show every method with its hyper-parameters chosen by validation data."""
+    found = findings.tuned_on_validation(e.frame("tuning"))
+    ours = [f"{r['mean']:.1f} [{r['low']:.1f},\u00a0{r['high']:.1f}]" for _, r in found.iterrows()]
+    found["inside"] = found["inside"].map({True: "yes", False: "no"})
+    return plots.table(
+        found.drop(columns=["mean", "low", "high"]).assign(**{"test accuracy": ours}),
+        "Mavericks + Dir(1): the point that validation data choose, and its test accuracy in "
+        "percent with a 95% interval. Inside: the chosen rate is neither end of those on record; "
+        "where it is an end, the method is not tuned yet.",
+    )
+
+
+def by_learning_rate(e: Evaluation) -> plots.Shown:
+    """Show the best validation accuracy at each learning rate."""
+    part = e.frame("tuning").query("metric == 'accuracy_validation'")
+    others = [name for name in findings.TUNED if name != "lr"]
+    points = part.groupby(["method", *others, "lr"]).value.mean()
+    shown = points.groupby(["method", "lr"]).max().unstack()
+    shown = shown.rename(index=LABELS, columns="rate {:g}".format)
+    return plots.table(
+        shown.rename_axis(index=None, columns=None),
+        "Mean validation accuracy at each learning rate on record, in percent, of the best of the "
+        "method's other settings.",
+        decimals=1,
+    )
+
+
+def by_temperature(e: Evaluation) -> plots.Shown:
+    """Show FedMS's validation accuracy by temperature and learning rate."""
+    part = where(e.frame("tuning"), metric="accuracy_validation", method="fedms", alpha=0.6)
+    shown = part.groupby(["temperature", "lr"]).value.mean().unstack()
+    shown = shown.rename(index="T = {:g}".format, columns="rate {:g}".format)
+    return plots.table(
+        shown.rename_axis(index=None, columns=None),
+        "FedMS at α = 0.6 by temperature and learning rate: mean validation accuracy in percent.",
+        decimals=1,
+    )
+
+
+def cifar(e: Evaluation) -> plots.Shown:
+    """Show CIFAR-10 by what a local round is, beside the paper's numbers."""
+    full = where(e.frame("table1"), dataset="cifar10", metric="accuracy")
+    claims, rows = load_claims("fedms"), {}
+    for scenario, method in product(SCENARIOS, PAPER_METHODS):
+        part = where(full, scenario=scenario, method=method)
+        if len(part):
+            row = {"paper": claims[f"fedms.t1.{scenario}.cifar10.{method}"].paper_value}
+            for local, words in (("steps", "one mini-batch"), ("epochs", "one pass")):
+                values = part[part.local == local].value
+                row[words] = bounded_interval(values, 0, 100).text(1) if len(values) else "not run"
+            rows[f"{LABELS[method]}, Dir({scenario.removeprefix('dir')})"] = row
+    return plots.table(
+        pd.DataFrame.from_dict(rows, orient="index"),
+        f"Rows that value nobody, at the paper's size ({full.rounds.iloc[0]} rounds): test "
+        f"accuracy in percent with 95% intervals over {full.seed.nunique()} seeds, by what a local "
+        "round is. A number without an interval is of one seed.",
+        cards=True,
+    )
+
+
+def cifar_reduced(e: Evaluation) -> plots.Shown:
+    """Show CIFAR-10 at the size of the laptop profile."""
+    part = findings.cifar_reduced(e)
+    first = part.iloc[0]
+    how = findings.reading_name(first.local, first.owned)
+    how = how.replace("5 epochs", f"{first.local_rounds} epoch")
+    return plots.table(
+        findings.means(part, "accuracy"),
+        f"Test accuracy in percent after {first.rounds} rounds of {first.model}, means with 95% "
+        f"t-intervals, which for {part.seed.nunique()} seeds say little; {first.clients} clients, "
+        f"{first.participants} per round. Reading: {how}.",
+    )

@@ -47,8 +47,8 @@ from fedkit.methods.selection_baselines import RunningValue
 from fedkit.streams import Streams
 from reproduction import common
 from reproduction.common import accuracy_curve, chance_above, dataset, tested_rounds
-from reproduction.fedms import settings as given
-from reproduction.fedms.settings import (
+from reproduction.fedms import experiments as given
+from reproduction.fedms.experiments import (
     EQUAL,
     KINDS,
     METHODS,

@@ -1,0 +1,645 @@
+"""What the pages on FedMS say in numbers, each computed here from the records.
+
+An :class:`Evaluation` holds the records; :func:`differences`, :func:`amounts` and :func:`counts`
+are the numbers in the text, by the names under which the pages show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
+from reproduction import overviews
+from reproduction.claims import load_claims
+from reproduction.fedms.experiments import (
+    CHANGES,
+    KINDS,
+    PAPER_METHODS,
+    READINGS,
+    SCALES,
+    SCENARIOS,
+    STUDIED,
+    VARIANTS,
+)
+from reproduction.overviews import where
+from reproduction.records import Store
+from reproduction.verdicts import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, UNJUDGED, join
+
+Numbers = dict[str, Interval]
+
+#: methods in the order of the tables, as the pages call them
+LABELS = {
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "poc": "Power-of-Choice",
+    "fedemd": "FedEMD",
+    "s-fedavg": "S-FedAvg",
+    "s-fedavg-percent": "S-FedAvg, percent",
+    "s-fedavg-shuffled": "S-FedAvg, percent, shuffled",
+    "greedyfed": "GreedyFed",
+    "greedyfed-loss": "GreedyFed, by the loss",
+    "fedms": "FedMS",
+    "fedms-printed": "by score, all averaged",
+    "fedms-fraction": "FedMS, fractions",
+    "fedms-kept": "FedMS, locked rule",
+    "fedms-equal": "FedMS, classes alike",
+    "fedms-printed-equal": "by score, all averaged, classes alike",
+    "uniform-coreset": "blind, coreset",
+    "oracle": "oracle",
+}
+KIND_LABELS = dict(
+    zip(KINDS, ("flipped labels", "random data", "random updates", "free-riding"), strict=True)
+)
+SCORES = {
+    "size": "size of its data",
+    "cosine": "cosine (ShapFed)",
+    "leave-one-out": "leave-one-out",
+    "MR": "accuracy, exact (MR)",
+    "GTG": "accuracy, sampled (GTG)",
+    "class mean": "mean of classes",
+    "MS-MR": "FedMS, exact (MS-MR)",
+    "MS-GTG": "FedMS, sampled (MS-GTG)",
+}
+#: the edges of the square whose corners are FedAvg, score alone, coreset alone, and both
+EDGES = {
+    "score": ("fedms-printed", "fedavg"),
+    "coreset": ("uniform-coreset", "fedavg"),
+    "both": ("fedms", "fedavg"),
+    "beside-coreset": ("fedms", "uniform-coreset"),
+    "beside-score": ("fedms", "fedms-printed"),
+}
+_EXPERIMENTS = ("table1", "table2", "five_clients", "detection", "study", "tuning")
+
+
+def by_method(frame: pd.DataFrame, metric: str, index: Any = "seed") -> pd.DataFrame:
+    """Pivot one metric to a column per method and a row per seed (or seed and more)."""
+    part = frame[frame.metric == metric]
+    return part.pivot_table(index=index, columns="method", values="value")
+
+
+def lead(wide: Any, a: str, b: str) -> Interval:
+    """How much more a has than b, paired by seed."""
+    return paired_interval((wide[a] - wide[b]).dropna())
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The records of a profile, and the claims judged by them."""
+
+    records: str = "paper"
+    store: Store = field(default_factory=Store)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    @cache  # noqa: B019  (one or two evaluations in a process)
+    def frame(self, experiment: str) -> pd.DataFrame:
+        """Return the metrics of an experiment, all readings."""
+        found = self.store.frame("fedms", experiment, self.records)
+        if found.empty:
+            raise ValueError(f"no record of {experiment} at {self.records!r}; run fedkit run fedms")
+        return found
+
+    def series(self, experiment: str, **settings: Any) -> pd.DataFrame:
+        """Return the series of an experiment that have these settings."""
+        return where(self.store.series("fedms", experiment, self.records), **settings)
+
+    @cached_property
+    def claims(self) -> pd.DataFrame:
+        """All claims with their verdicts, by name."""
+        return join(load_claims("fedms"), self.store, profile=self.records).set_index("claim")
+
+    def printed(self, cell: str) -> float:
+        """Return a number of the paper; NaN where it has none."""
+        name = f"fedms.{cell}"
+        return float(self.claims.paper[name]) if name in self.claims.index else np.nan
+
+    @cached_property
+    def usual(self) -> dict[str, Any]:
+        """The reading by which the claims are judged."""
+        usual = SCALES["paper"].usual()
+        return {"local": usual.local, "owned": usual.owned, "dataset": usual.dataset}
+
+    @cached_property
+    def mnist(self) -> pd.DataFrame:
+        """Table 1 on MNIST."""
+        return where(self.frame("table1"), **self.usual)
+
+    @cached_property
+    def with_bad(self) -> pd.DataFrame:
+        """Table 2, with clients that misbehave."""
+        return where(self.frame("table2"), **self.usual)
+
+    @cached_property
+    def accuracy(self) -> pd.DataFrame:
+        """Accuracy of Table 1 by scenario and seed."""
+        return by_method(self.mnist, "accuracy", ["scenario", "seed"])
+
+    @cached_property
+    def pooled(self) -> pd.DataFrame:
+        """Accuracy, a seed's mean of the three scenarios, where it ran in all."""
+        whole = self.accuracy.groupby("seed").filter(lambda part: len(part) == len(SCENARIOS))
+        return whole.groupby("seed").mean()
+
+    @cached_property
+    def rare(self) -> pd.DataFrame:
+        """Accuracy on the Mavericks' classes, a seed's mean of the scenarios."""
+        return by_method(self.mnist, "accuracy_maverick_classes")
+
+    def rates(self, method: str) -> pd.DataFrame:
+        """Percent of the rounds in which a client of each kind takes part, with bad ones about."""
+        part = self.with_bad[self.with_bad.method == method]
+        part = part[part.metric.str.startswith("rate.")]
+        wide = part.pivot(index="seed", columns="metric", values="value")
+        return wide.rename(columns=lambda name: name.removeprefix("rate."))
+
+    @cached_property
+    def variants(self) -> pd.DataFrame:
+        """All claims on FedMS with another reading of it in its place; see :func:`by_variant`."""
+        return by_variant(self.store)
+
+    @property
+    def chance(self) -> float:
+        """The same in percent for a client that is drawn blindly."""
+        row = self.with_bad.iloc[0]
+        return float(100 * row.participants / (row.clients + len(KINDS) * row.adversaries))
+
+    def five(self, scenario: str = "iid") -> pd.DataFrame:
+        """Five clients that all take part: a row per seed, a column per metric."""
+        part = where(self.frame("five_clients"), scenario=scenario)
+        return part.pivot(index="seed", columns="metric", values="value")
+
+    @cached_property
+    def auc(self) -> pd.DataFrame:
+        """Chance that a score puts clients in order, by kind and score: a row per seed."""
+        found = self.frame("detection")
+        found = found[found.metric.str.startswith("auc.")]
+        wide = found.pivot(index="seed", columns="metric", values="value")
+        return wide.rename(columns=lambda name: name.removeprefix("auc."))
+
+    @cache  # noqa: B019
+    def tuned(self, method: str) -> tuple[pd.Series, pd.Series]:
+        """Accuracy at the point that validation data choose, and on the Mavericks' classes."""
+        there = best_on_validation(self.frame("tuning"), method)[1]
+        first, second = (
+            there[there.metric == metric].set_index("seed").value
+            for metric in ("accuracy", "accuracy_maverick_classes")
+        )
+        return first, second
+
+
+# ------------------------------------------------------------------------ numbers in the text
+
+
+def gains(e: Evaluation) -> Numbers:
+    """What each edge of the square brings, mean of the three scenarios."""
+    return {name: lead(e.pooled, *pair) for name, pair in EDGES.items()}
+
+
+def differences(e: Evaluation) -> Numbers:
+    """All differences, in points and with their sign."""
+    five, accuracy, pooled = e.five(), e.accuracy, e.pooled
+    mixed, rates = e.five("iid-mixed"), e.rates("fedms")
+    bad = by_method(e.with_bad, "accuracy")
+    found = {f"ms-{name}": gain for name, gain in gains(e).items()}
+    found |= {
+        "ms-unit": lead(pooled, "s-fedavg-percent", "fedavg"),
+        "ms-own": lead(pooled, "s-fedavg-percent", "s-fedavg"),
+        "ms-score-over-unit": lead(pooled, "fedms-printed", "s-fedavg-percent"),
+        "ms-dealt": lead(pooled, "s-fedavg-shuffled", "fedavg"),
+        "ms-fraction": lead(pooled, "fedms-fraction", "fedms"),
+        "ms-oracle-gap": lead(pooled, "fedms-printed", "oracle"),
+        "ms-kept": lead(accuracy.loc["dir0.1"], "fedms-kept", "fedms"),
+        "ms-poc-ahead": lead(accuracy.loc["dir10"], "poc", "fedms"),
+        "ms-loss-itself": lead(accuracy.loc["dir0.1"], "greedyfed-loss", "greedyfed"),
+        "ms-rare-coreset": lead(e.rare, "fedms", "fedms-printed"),
+        "ms-harmed": lead(bad, "fedms", "fedavg"),
+        "ms-flip": paired_interval(rates["LabelFlip"] - rates["honest"]),
+        "ms-mixed-gap": mean_interval(mixed["gap.MR"]),
+        "ms-gap-mr": mean_interval(five["gap.MR"]),
+        "ms-gap-ms": mean_interval(five["gap.MS-MR"]),
+        "ms-five-weighed": paired_interval(five["gap.MS-MR"] - five["gap.MR"]),
+    }
+    for scenario in SCENARIOS:
+        here, name = accuracy.loc[scenario], scenario.replace(".", "")
+        found[f"ms-loss-{name}"] = lead(here, "greedyfed-loss", "fedms")
+        found[f"equal-{name}"] = lead(here, "fedms", "fedms-equal")
+        found[f"equal-all-{name}"] = lead(here, "fedms-printed", "fedms-printed-equal")
+    paid = where(e.with_bad, method="fedms", metric="reward_other").value
+    found["ms-paid-others"] = mean_interval(paid)
+    paid = where(e.mnist, method="fedms", scenario="dir0.1", metric="reward_maverick").value
+    found["ms-paid-maverick"] = mean_interval(paid)
+    return found | _of_study(e) | _of_tuning(e) | _of_cifar(e)
+
+
+def _of_study(e: Evaluation) -> Numbers:
+    study, plain = where(e.frame("study"), metric="accuracy"), e.accuracy.loc["dir1"]
+    found = {}
+    for key, setting in (
+        ("exactly", {"estimator": "mr"}),
+        ("warm-005", {"temperature": 0.05}),
+        ("warm-02", {"temperature": 0.2}),
+    ):
+        part = where(study, method="fedms", **setting).set_index("seed").value
+        found[f"ms-{key}"] = paired_interval((part - plain.fedms).dropna())
+    harm = by_method(study[study.poisoned], "accuracy") - plain
+    many = by_method(where(study, mavericks=5), "accuracy")
+    rise = many["fedms"] - many["uniform-coreset"] - (plain["fedms"] - plain["uniform-coreset"])
+    return found | {
+        "ms-poisoned": paired_interval(harm["fedms"].dropna()),
+        "ms-poisoned-blind": paired_interval(harm["uniform-coreset"].dropna()),
+        "ms-rise": paired_interval(rise.dropna()),
+    }
+
+
+def _of_tuning(e: Evaluation) -> Numbers:
+    mine, mine_rare = e.tuned("fedms")
+    found = {}
+    for method in ("poc", "fedavg", "uniform-coreset", "s-fedavg", "greedyfed"):
+        all_classes, rare = e.tuned(method)
+        found[f"tuned-{method}"] = paired_interval(all_classes - mine)
+        if method == "poc":
+            found["tuned-poc-rare"] = paired_interval(rare - mine_rare)
+    for rate in (0.05, 0.2):
+        name = f"warm-rare-{rate:g}".replace(".", "")
+        found[name] = warmer(e, "accuracy_maverick_classes", rate)
+    return found
+
+
+def warmer(e: Evaluation, metric: str, rate: float, temperature: float = 0.2) -> Interval:
+    """What a temperature changes against 0.01, at one learning rate."""
+    part = where(e.frame("tuning"), method="fedms", alpha=0.6, metric=metric, lr=rate)
+    wide = part.pivot(index="seed", columns="temperature", values="value")
+    return paired_interval(wide[temperature] - wide[0.01])
+
+
+def _of_cifar(e: Evaluation) -> Numbers:
+    part = where(e.frame("table1"), dataset="cifar10", local="epochs", scenario="dir10")
+    return {"cifar-apart": lead(by_method(part, "accuracy"), "fedprox", "fedavg")}
+
+
+def amounts(e: Evaluation) -> Numbers:
+    """All percentages and chances, and differences that are said in words."""
+    five, equal = e.five(), e.rates("fedms-equal")
+    found = {
+        "ms-maverick": bounded_interval(e.rates("fedms")["maverick"], 0, 100),
+        "ms-equal-maverick": bounded_interval(equal["maverick"], 0, 100),
+        "ms-equal-flip": bounded_interval(equal["LabelFlip"], 0, 100),
+        "ms-lost": paired_interval(five["accuracy"] - five["accuracy_without"]),
+        "ms-weights": lead(e.pooled, "fedms", "fedms-equal"),
+        "ms-weights-all": lead(e.pooled, "fedms-printed", "fedms-printed-equal"),
+        "ms-rare-weights": lead(e.rare, "fedms", "fedms-equal"),
+        "ms-rare-weights-all": lead(e.rare, "fedms-printed", "fedms-printed-equal"),
+        "ms-tuned-rare": paired_interval(e.tuned("fedms")[1] - e.tuned("poc")[1]),
+    }
+    for key, name in (("mr", "MR"), ("ms", "MS-MR"), ("loo", "leave-one-out")):
+        found[f"ms-last-{key}"] = bounded_interval(five[f"last.{name}"], 0, 100)
+    for (method, key), scenario in product(
+        {"fedms": "asks", "fedms-equal": "equal"}.items(), ("dir1", "dir0.1")
+    ):
+        asked = where(e.mnist, metric="rate.maverick", method=method, scenario=scenario).value
+        found[f"ms-{key}-{scenario.replace('.', '')}"] = bounded_interval(asked, 0, 100)
+    cifar = where(e.frame("table1"), dataset="cifar10", scenario="dir10", method="fedavg")
+    for key, local in (("step", "steps"), ("pass", "epochs")):
+        part = where(cifar, local=local, metric="accuracy").value
+        found[f"cifar-{key}"] = mean_interval(part)
+    return found
+
+
+def counts(e: Evaluation) -> dict[str, Any]:
+    """Means without an interval, whole numbers, and what the paper prints."""
+    rates, first, study = e.rates("fedms"), e.mnist.iloc[0], study_table(e)
+    means = rates.mean()
+    more = [means[k] for k in KINDS if paired_interval(rates[k] - rates["honest"]).low > 0]
+    all_averaged = e.rates("fedms-printed").mean()[["RandomData", "RandomUpdate", "FreeRider"]]
+    paid = where(e.with_bad, method="fedms", metric="reward_other").value
+    five, greedy = e.five(), e.rates("greedyfed").mean()
+    flip = paired_interval(rates["LabelFlip"] - rates["honest"])
+    found = {
+        "ms-chance": e.chance,
+        "ms-all-clients": round(100 * first.participants / e.chance),
+        "ms-clients": int(first.clients),
+        "ms-asked": int(first.participants),
+        "ms-chance-t1": float(100 * first.participants / first.clients),
+        "ms-paper-gain": f"{np.mean([printed_gain(e, s) for s in SCENARIOS]):.1f}",
+        "ms-kinds-more": "Three of the four" if len(more) == 3 else "All four",
+        "ms-bad-least": min(more),
+        "ms-bad-most": max(more),
+        "ms-honest": means["honest"],
+        "ms-paper-maverick": e.claims.paper["fedms.t2.maverick.fedms"],
+        "ms-printed-least": all_averaged.min(),
+        "ms-printed-most": all_averaged.max(),
+        "ms-flip-sure": "sure" if flip.low > 0 else "not sure",
+        "ms-runs": len(rates),
+        "ms-data-least": rates["RandomData"].min(),
+        "ms-maverick-most": rates["maverick"].max(),
+        "ms-paid-below": int((paid < 0).sum()),
+        "ms-greedy": f"{greedy['maverick']:.1f}%",
+        "ms-greedy-update": f"{greedy['RandomUpdate']:.1f}%",
+        "ms-greedy-printed": e.claims.paper["fedms.t2.maverick.greedyfed"],
+        "ms-greedy-printed-update": e.claims.paper["fedms.t2.RandomUpdate.greedyfed"],
+        "ms-five-worse": int((five["gap.MS-MR"] < five["gap.MR"]).sum()),
+        "ms-five-seeds": len(five),
+        "ms-five-mavericks": study.gain["five Mavericks"],
+        "ms-two-mavericks": study.gain["as in Table 1"],
+        "ms-study-seeds": e.frame("study").seed.nunique(),
+        "ms-tuned-seeds": len(e.tuned("fedms")[0]),
+        "ms-detection-seeds": len(e.auc),
+        "ms-rivals-seeds": len(e.pooled["s-fedavg-percent"].dropna()),
+        "warm-seeds": where(e.frame("tuning"), method="fedms", alpha=0.6).seed.nunique(),
+    }
+    for key, name in (("ms", "MS-MR"), ("mr", "MR"), ("loo", "leave-one-out")):
+        found[f"ms-mav-{key}"] = e.auc[f"maverick.{name}"].mean()
+        found[f"ms-flip-{key}"] = e.auc[f"LabelFlip.{name}"].mean()
+    difference = paired_interval(e.auc["maverick.MS-MR"] - e.auc["maverick.MR"])
+    found["ms-mav-difference"] = difference.text(2, signed=True)
+    for method in ("fedavg", "uniform-coreset", "fedms-printed", "fedms"):
+        found[f"ms-rare-{method}"] = e.rare[method].mean()
+    return found | _of_verdicts(e) | _of_greedy(e) | _of_printed(e)
+
+
+def _of_verdicts(e: Evaluation) -> dict[str, Any]:
+    cells = e.claims[e.claims.index.str.match(r"fedms\.t1\..*mnist")]
+    fitted = ("dir10.mnist.fedavg", "dir10.mnist.poc", "dir10.mnist.fedms", "fedprox",
+              "dir1.mnist.fedavg")  # fmt: skip
+    predicted = cells[~cells.index.str.endswith(fitted)]
+    read = e.variants
+    failed = (read.verdict == NOT_REPRODUCED).groupby(read.reading).sum()
+    return {
+        "ms-cells": len(cells),
+        "ms-cells-yes": int((cells.verdict == REPRODUCED).sum()),
+        "ms-cells-open": int((cells.verdict == INCONCLUSIVE).sum()),
+        "ms-cells-no": int((cells.verdict == NOT_REPRODUCED).sum()),
+        "ms-predicted": len(predicted),
+        "ms-predicted-yes": int((predicted.verdict == REPRODUCED).sum()),
+        "ms-fails": int(failed["fedms"]),
+        "ms-fails-printed": int(failed["fedms-printed"]),
+        "ms-claims": len(e.claims),
+        "ms-judged": len(judged(e.claims)),
+    }
+
+
+def _of_greedy(e: Evaluation) -> dict[str, Any]:
+    alike = e.accuracy.loc["dir10"]
+    asked = where(e.mnist, metric="rate.maverick", scenario="dir10", method="greedyfed")
+    caught = alike.greedyfed.corr(asked.set_index("seed").value, method="spearman")
+    return {
+        "ms-greedy-worst": f"{alike.greedyfed.min():.0f}",
+        "ms-greedy-best": f"{alike.greedyfed.max():.0f}",
+        "ms-greedy-caught": f"{caught:.2f}",
+        "ms-greedy-ahead": int((alike.greedyfed > alike.fedms).sum()),
+        "ms-table1-seeds": int(alike.fedms.notna().sum()),
+        "ms-loss-seeds": int(e.accuracy.loc["dir1"]["greedyfed-loss"].notna().sum()),
+    }
+
+
+def _of_printed(e: Evaluation) -> dict[str, Any]:
+    claims = load_claims("fedms")
+    pair = {m: claims[f"fedms.t1.dir10.cifar10.{m}"] for m in ("fedavg", "fedprox")}
+    found = {f"cifar-{m}": f"{c.paper_value} ± {c.spread}" for m, c in pair.items()}
+    reduced = cifar_reduced(e)
+    hours = sum(r.manifest["seconds"] for r in e.store.records(e.records, "fedms")) / 3600
+    return found | {
+        "emd-printed": max(map(float, claims.tables["t2"].rows["fedemd"])),
+        "cifar-left": "; ".join(LABELS[m] for m in LABELS if m not in set(reduced.method)),
+        "ms-hours": hours,
+    }
+
+
+def numbers(e: Evaluation) -> dict[str, Any]:
+    """All of them, intervals as text, by the names under which the pages show them."""
+    told = {name: i.text(1, signed=True) for name, i in differences(e).items()}
+    told |= {name: i.text(1) for name, i in amounts(e).items()}
+    plain = {name: x.item() if hasattr(x, "item") else x for name, x in counts(e).items()}
+    return {name: text.replace("-", "−") for name, text in told.items()} | plain
+
+
+# ------------------------------------------------------------------------ tables
+
+
+def printed_gain(e: Evaluation, scenario: str) -> float:
+    """What the paper's FedMS gains on its FedAvg, MNIST."""
+    return e.printed(f"t1.{scenario}.mnist.fedms") - e.printed(f"t1.{scenario}.mnist.fedavg")
+
+
+def main_claims(e: Evaluation) -> dict[str, tuple[str, str, Interval]]:
+    """Name the main claims: by claim its words, the paper's number, and ours."""
+    gain = f"{np.mean([printed_gain(e, s) for s in SCENARIOS]):.1f}"
+    both = lead(e.pooled, *EDGES["both"])
+    found = {"p1.mnist.vs-fedavg": ("accuracy of FedMS less FedAvg's, points", gain, both)}
+    rates, bounds = e.rates("fedms"), {"maverick": ("mavericks", "a Maverick: at least 50%")}
+    for kind, words in KIND_LABELS.items():
+        bounds[kind] = (f"suppressed.{kind}", f"a client with {words}: at most 2.5%")
+    for kind, (claim, words) in bounds.items():
+        printed = f"in words; {e.claims.paper[f'fedms.t2.{kind}.fedms']}"
+        found[claim] = (f"rounds of {words}", printed, bounded_interval(rates[kind], 0, 100))
+    return {f"fedms.{name}": row for name, row in found.items()}
+
+
+def rows_of(intervals: Mapping[Any, Interval], printed: Mapping[Any, float]) -> pd.DataFrame:
+    """Put intervals beside the paper's numbers: columns mean, low, high and paper."""
+    rows = {
+        key: {"mean": i.mean, "low": i.low, "high": i.high, "paper": printed.get(key, np.nan)}
+        for key, i in intervals.items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def table1(e: Evaluation, methods: tuple[str, ...]) -> pd.DataFrame:
+    """Accuracy on MNIST beside the paper's, by scenario and method."""
+    ours, paper = {}, {}
+    for scenario, method in product(SCENARIOS, methods):
+        place = f"Dir({scenario.removeprefix('dir')})", LABELS[method]
+        ours[place] = bounded_interval(e.accuracy.loc[scenario][method].dropna(), 0, 100)
+        paper[place] = e.printed(f"t1.{scenario}.mnist.{method}")
+    return rows_of(ours, paper)
+
+
+def table2(e: Evaluation, methods: tuple[str, ...]) -> pd.DataFrame:
+    """Rounds in which a client of each kind takes part, beside the paper's."""
+    ours, paper = {}, {}
+    kinds = {"maverick": "Mavericks", "honest": "other honest clients", **KIND_LABELS}
+    for (kind, title), method in product(kinds.items(), methods):
+        if method != "oracle" or kind == "honest":
+            ours[title, LABELS[method]] = bounded_interval(e.rates(method)[kind], 0, 100)
+            paper[title, LABELS[method]] = e.printed(f"t2.{kind}.{method}")
+    return rows_of(ours, paper)
+
+
+def detection(e: Evaluation) -> pd.DataFrame:
+    """Chance that a score finds a Maverick, or a client that misbehaves."""
+    kinds = {"maverick": "Mavericks", **KIND_LABELS}
+    found = {
+        (title, words): bounded_interval(e.auc[f"{kind}.{score}"], 0, 1)
+        for (kind, title), (score, words) in product(kinds.items(), SCORES.items())
+    }
+    return rows_of(found, {})
+
+
+def study_table(e: Evaluation) -> pd.DataFrame:
+    """Return the study of one change at a time; see :func:`study`."""
+    return study(e.frame("study"), e.records)
+
+
+def cifar_reduced(e: Evaluation) -> pd.DataFrame:
+    """CIFAR-10 at the size of the laptop profile."""
+    return where(e.store.frame("fedms", "table1", "laptop"), dataset="cifar10")
+
+
+def means(frame: pd.DataFrame, metric: str, least: float = 0, most: float = 100) -> pd.DataFrame:
+    """Write the mean of a metric with its interval, a row per method, a column per scenario."""
+    cells = frame[frame.metric == metric].groupby(["method", "scenario"]).value
+    text = cells.apply(lambda x: bounded_interval(x, least, most).text(1)).unstack()
+    text = text.loc[[m for m in LABELS if m in text.index], list(SCENARIOS)]
+    return text.rename(index=LABELS).rename_axis(index=None, columns=None)
+
+
+def reading_name(local: str, owned: float) -> str:
+    """Say in words how "5 local rounds" and a Maverick's data are read."""
+    share = "its whole class" if owned == 1 else f"{owned:.0%} of its class"
+    return f"5 {local}, a Maverick owns {share}"
+
+
+def judged(frame: pd.DataFrame) -> pd.DataFrame:
+    """Keep the claims that have a verdict of their own."""
+    return frame[~frame.verdict.isin(UNJUDGED)]
+
+
+def readings(store: Store) -> pd.DataFrame:
+    """Judge Table 1 on MNIST under every reading of what the paper leaves open.
+
+    Index: the readings on record; columns ``cells`` (of 21), ``mean distance`` to the printed
+    numbers in points, the same over the cells that all these readings have, ``within 3 points``,
+    ``reproduced``, and ``FedMS first`` (scenarios in which its mean is the highest of the paper's
+    methods, of those on record).
+    """
+    claims = load_claims("fedms")
+    places = [dict(c.place) | {"claim": c.id} for c in claims.claims]
+    asked = pd.DataFrame([p for p in places if p.get("table") == "t1" and p["dataset"] == "mnist"])
+    rows: dict[str, list[Any]] = {}
+    distances: dict[str, Any] = {}
+    for local, owned in READINGS:
+        changed = replace(claims, protocol={**claims.protocol, "local": local, "owned": owned})
+        verdicts = join(changed, store)[["claim", "paper", "mean", "verdict"]]
+        cells = judged(asked.merge(verdicts, on="claim")).set_index(["scenario", "row"])
+        if cells.empty:
+            continue
+        name = reading_name(local, owned)
+        off = distances[name] = (cells["mean"] - cells.paper.astype(float)).abs()
+        whole = cells["mean"].unstack().reindex(columns=PAPER_METHODS).dropna()
+        first = int((whole.idxmax(axis=1) == "fedms").sum()) if len(whole) else 0
+        rows[name] = [
+            len(cells),
+            off.mean(),
+            int((off <= 3).sum()),
+            int((cells.verdict == REPRODUCED).sum()),
+            f"{first} of {len(whole)}" if len(whole) else "–",
+        ]
+    columns = ["cells", "mean distance", "within 3 points", "reproduced", "FedMS first"]
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    common = pd.DataFrame(distances).dropna()
+    table.insert(2, f"on the {len(common)} common cells", common.mean() if len(common) else np.nan)
+    return table
+
+
+def by_variant(store: Store) -> pd.DataFrame:
+    """Judge all claims on FedMS with another reading of the method in its place.
+
+    One row per claim and reading: ``claim``, ``mean``, ``verdict`` and ``reading``, the name of a
+    method.  Claims that hold by construction, and those that are not judged, are left out.
+    """
+    claims = load_claims("fedms")
+
+    def of(method: str, asked: Any) -> Any:
+        if isinstance(asked, dict):
+            return {
+                k: method if (k, v) == ("method", "fedms") else of(method, v)
+                for k, v in asked.items()
+            }
+        return [of(method, each) for each in asked] if isinstance(asked, list) else asked
+
+    about = [c for c in claims.claims if of("", [c.ours, c.against]) != [c.ours, c.against]]
+    frames = []
+    for method in ("fedms", *VARIANTS):
+        read = [replace(c, ours=of(method, c.ours), against=of(method, c.against)) for c in about]
+        frame = join(replace(claims, claims=tuple(read)), store)
+        frame = frame[~frame.verdict.isin(UNJUDGED) & ~frame.by_construction]
+        frames.append(frame[["claim", "mean", "verdict"]].assign(reading=method))
+    return pd.concat(frames, ignore_index=True)
+
+
+def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
+    """One row per change of the study, and what FedMS gains in it.
+
+    Index: the changes on record; a column of mean accuracy per method, then ``gain`` of FedMS over
+    uniform selection with the same coreset, ``low`` and ``high`` (paired by seed, 95%), and
+    ``Maverick rate`` of FedMS in percent of the rounds.
+    """
+    fields = set[str]().union(*CHANGES.values())
+    rows: dict[str, dict[str, float]] = {}
+    for name, change in CHANGES.items():
+        part = overviews.alike(frame, replace(SCALES[profile].usual(), **change), fields)
+        if "fedms" not in set(part.method) or name in rows:
+            continue
+        wide = overviews.by_seed(part, LABELS)
+        gain = paired_interval(wide["fedms"] - wide["uniform-coreset"])
+        mine = part[(part.method == "fedms") & (part.metric == "rate.maverick")]
+        rows[name] = {
+            **{LABELS[m]: float(wide[m].mean()) for m in STUDIED if m in wide},
+            "gain": gain.mean,
+            "low": gain.low,
+            "high": gain.high,
+            "Maverick rate": float(mine.value.mean()),
+        }
+    return overviews.table(rows)
+
+
+TUNED = ["lr", "mu", "poc_decay", "emd_beta", "sv_alpha", "alpha", "temperature"]
+
+
+def best_on_validation(frame: pd.DataFrame, method: str) -> tuple[dict[str, float], pd.DataFrame]:
+    """Return the hyper-parameters of a method by mean validation accuracy, and its rows there.
+
+    Its points are compared on the seeds that all of them have, if there are any.
+    """
+    mine = frame[frame.method == method]
+    varied = [f for f in TUNED if mine[f].nunique() > 1] or ["lr"]
+    seen = mine[mine.metric == "accuracy_validation"].pivot_table(
+        index=varied, columns="seed", values="value"
+    )
+    shared = seen.dropna(axis=1)
+    best = (shared if shared.shape[1] else seen).mean(axis=1).round(9).idxmax()  # ties: the first
+    chosen = dict(zip(varied, best if isinstance(best, tuple) else (best,), strict=True))
+    return chosen, overviews.where(mine, **chosen)
+
+
+def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
+    """Choose every method's hyper-parameters by mean validation accuracy, and test those.
+
+    Index: methods; columns ``points`` (tried), ``chosen``, ``inside`` (the chosen learning rate is
+    neither end of those tried), and the test accuracy at the chosen point with its 95% interval and
+    the number of its seeds: ``mean``, ``low``, ``high``, ``seeds``.
+    """
+    rows = {}
+    for method in (m for m in LABELS if m in set(frame.method)):
+        chosen, there = best_on_validation(frame, method)
+        mine = frame[frame.method == method]
+        rates = sorted(set(mine.lr))
+        tested = bounded_interval(there[there.metric == "accuracy"].value.to_numpy(), 0, 100)
+        rows[LABELS[method]] = {
+            "points": len(mine[list(chosen)].drop_duplicates()),
+            "chosen": ", ".join(f"{f} {v:g}" for f, v in chosen.items()),
+            "inside": bool(rates[0] < there.lr.iloc[0] < rates[-1]),
+            "mean": tested.mean,
+            "low": tested.low,
+            "high": tested.high,
+            "seeds": tested.n,
+        }
+    return overviews.table(rows)
