@@ -11,12 +11,12 @@ from fedkit.federated.retraining import InOrder, train_with_sizes
 from fedkit.learning.training import train_clients
 from fedkit.methods import fedccea
 from fedkit.methods.fedccea import Fit, Simulations, contribution_index, fit_aam
-from reproduction.experiments import Cell, get
-from reproduction.fedccea import runs
-from reproduction.fedccea import settings as n
+from reproduction.experiments import get
+from reproduction.fedccea import experiments as n
+from reproduction.fedccea import run as runs
 from reproduction.fedccea import valuing as fits
-from reproduction.fedccea.runs import TIE_ORDERS, curve_metrics, removal_curves
-from reproduction.fedccea.settings import Setting
+from reproduction.fedccea.experiments import Setting
+from reproduction.fedccea.run import TIE_ORDERS, curve_metrics, removal_curves
 from reproduction.fedccea.valuing import (
     Tally,
     Valued,
@@ -25,6 +25,7 @@ from reproduction.fedccea.valuing import (
     truncated_walks,
     value_clients,
 )
+from reproduction.records import Cell
 
 BASE = Setting(
     "digits", "digits", "strong", model="mlp-8", clients=5, rounds=3, simulations=6, samples=30,

@@ -5,8 +5,9 @@ import pytest
 from tinyrecords import records, series_of
 
 from reproduction import figures as plots
-from reproduction.fedccea import settings as n
-from reproduction.fedccea import tables
+from fedkit.intervals import mean_interval, paired_interval
+from reproduction.fedccea import experiments as n
+from reproduction.fedccea import findings as tables
 
 POOL = "MNIST, IID and weak non-IID, mean of 2 settings"
 STRONG = "MNIST, strong non-IID"
@@ -221,3 +222,120 @@ def test_times_by_hand():
     assert times["data trained on"] == pytest.approx(12.5)
     assert times["training alone"] == pytest.approx(5)
     assert times["one simulation (ms)"] == pytest.approx(300)
+
+
+# ---------------------------------------------------- what the pages say, from committed records
+
+
+@pytest.fixture(scope="module")
+def evaluation():
+    return tables.Evaluation("paper")
+
+
+def test_leave_one_out_finds_noisy_clients_better_where_classes_are_few(evaluation):
+    here, chances = evaluation.here, tables.chances(evaluation)
+    assert chances["cc-auc-loo"].mean > 0.85
+    assert here["trained.loo"].mean() < 0.5 * here["trained.fedccea"].mean()
+    assert paired_interval(here["auc.fedccea"] - here["auc.loo"]).high < 0
+    for key in ("cca", "nodes"):
+        assert chances[f"cc-auc-{key}"].low < 0.5 < chances[f"cc-auc-{key}"].high
+    for distribution in ("iid", "weak"):
+        part = evaluation.at("mnist", distribution, "label-40")
+        for m in n.FITS:
+            gap = paired_interval(part[f"auc.{m}"] - part["auc.loo"])
+            assert gap.low < 0 < gap.high
+    leads = tables.leads(evaluation)
+    assert leads["cc-mnist-chance"].high < 0
+    assert leads["cc-mnist-gain"].low < 0 < leads["cc-mnist-gain"].high
+    decided = tables.decided_leads(evaluation.runs)
+    ((pool, *names),) = decided
+    assert pool.startswith("EMNIST, strong")
+    assert names == ["FedCCEA", "LOO"]
+    assert decided[pool, "FedCCEA", "LOO"] == (
+        leads["cc-decided-chance"], leads["cc-decided-gain"]
+    )  # fmt: skip
+    over = {x: tables.over_retrained(x) for x in ("auc", "gain")}
+    noisy = tables.compared(evaluation.runs)
+    chance, gain = (tables.intervals(noisy, over[x], pooled=True) for x in ("auc", "gain"))
+    few = chance.index.get_level_values(0).str.contains("strong")
+    assert (chance[few]["mean"] < 0).all()
+    assert (chance[~few]["mean"] > 0).all()
+    assert (chance[~few]["low"] < 0).all()
+    printed = gain[~few & gain.index.get_level_values(1).str.startswith("FedCCEA\n")]
+    assert (printed["mean"] < 0).all()
+
+
+def test_fedccea_loses_at_both_ends_of_its_order(evaluation):
+    points, amounts = tables.points(evaluation), tables.amounts(evaluation)
+    assert points["cc-lost-cca"].low > 0
+    assert points["cc-lost-nodes"].low > 0
+    assert mean_interval(evaluation.here["area.loo"]).low > 0
+    assert min(amounts["cc-both-low"].low, amounts["cc-both-high"].low) > 0
+    ends = (set(tables.costlier(evaluation.runs, end)) for end in ("lowest", "highest"))
+    ((pool, name),) = set.intersection(*ends)
+    assert pool.startswith("MNIST, strong")
+    assert name == "FedCCEA"
+    for noise in ("none", "label-10", "label-20", "label-40"):
+        crossed = [tables.crossed(evaluation, m, noise) for m in ("fedccea", "tmc-sv", "loo")]
+        assert crossed == sorted(crossed, reverse=True)
+    verdict = evaluation.judged.verdict["fedccea.lasting.label-40.fedccea"]
+    assert verdict == "not reproduced"
+    clean = evaluation.at("mnist", "strong", "none")
+    assert (clean["zeros.fedccea"] > 0).all()
+    assert not clean["zeros.tmc-sv"].any()
+    assert (clean["zeros.loo"] == 1).all()
+    assert amounts["cc-zeros-drop"].low > 0
+
+
+def test_partial_participation_is_mostly_the_amounts(evaluation):
+    points, amounts = tables.points(evaluation), tables.amounts(evaluation)
+    assert min(points[f"cc-wider-{key}"].low for key in ("iid", "strong")) > 0
+    iid = evaluation.at("mnist", "iid", "label-40")
+    extra = paired_interval(iid["area.partial"] - iid["area.partial-size"])
+    assert extra.low < 0 < extra.high
+    assert amounts["cc-area-partial-size"].low > 0
+    assert points["cc-over-amounts"].low > 0
+    assert points["cc-dealt-mnist"].low < 0 < points["cc-dealt-mnist"].mean
+    assert points["cc-dealt-letters"].mean < 0 < points["cc-over-dealt-letters"].low
+    assert points["cc-over-dealt-mnist"].low < 0 < points["cc-over-dealt-mnist"].high
+    worse = tables.counts(evaluation)
+    for key in ("printed", "nodes"):
+        assert worse[f"cc-dealt-worse-{key}"] >= 0.8 * worse["cc-dealt-runs"]
+
+
+def test_sizes_explain_little_of_unseen_simulations(evaluation):
+    means = evaluation.runs.groupby(tables.RUN[:3]).mean()
+    first, rival = means["unseen.fedccea"], means["unseen.same_round"]
+    assert (first < 0).mean() > 0.5
+    assert first.max() < 0.1
+    assert (rival > first).mean() > 0.9
+    assert rival.max() > means["unseen.connected"].max() > first.max()
+    assert means.xs("none", level="noise")["rank.0.5"].max() < 0.5
+    assert means["explained.adam"].mean() < means["explained"].mean()
+    chances = tables.chances(evaluation)
+    assert chances["cc-starts"].mean > 0.9 > chances["cc-agree-printed"].mean + 0.3
+    per_round = evaluation.valued[evaluation.valued.metric == "per_round"].value
+    assert (per_round > 0).all()  # nowhere is the order upside down
+    counted = tables.counts(evaluation)
+    assert 0 < counted["cc-unseen-sure"] < counted["cc-unseen-below"] / 2
+    assert 0 < counted["cc-good"] < counted["cc-judged"] / 2
+    assert counted["cc-bad"] > 0
+
+
+def test_times_and_trainings_are_as_the_pages_say(evaluation):
+    printed, ours = tables.printed_times(), evaluation.measured
+    assert (printed["FedCCEA over TMC-SV"] > 1).all()
+    assert printed["LOO (s)"].iloc[-1] < 65 * printed["FedCCEA, one simulation (s)"].iloc[-1]
+    over = ours["data trained on"]
+    assert over.iloc[0] > 10 > 1 > over.iloc[-1]
+    assert over.is_monotonic_decreasing
+    assert ours["FedCCEA over LOO"].iloc[-1] > 1
+    base = evaluation.learnt.xs("all samples", level=1).dropna(subset="paper")
+    assert len(base) == 3
+    assert ((base["mean"] - base.paper).abs() < 2).all()
+    noisy = tables.compared(evaluation.runs).groupby(tables.RUN[:3], sort=False).mean()
+    assert (noisy["trained.loo"] < 0.5 * noisy["trained.fedccea"]).all()
+    places = noisy.index.get_level_values
+    sharp = noisy[(places(1) == "strong") & ~places(2).str.startswith("pattern")]
+    best = sharp[["auc.fedccea", "auc.connected"]].max(axis=1)
+    assert (sharp["auc.loo"] > best).all()

@@ -48,7 +48,7 @@ def test_a_wall_time_alone_makes_no_record_stale(name: str, monkeypatch) -> None
     for where in (
         "time.perf_counter",
         "time.process_time",
-        "reproduction.fedccea.runs.perf_counter",
+        "reproduction.fedccea.run.perf_counter",
     ):
         monkeypatch.setattr(where, lambda: next(ticks))
     assert not RUNS[name].check()

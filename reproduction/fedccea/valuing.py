@@ -43,7 +43,7 @@ from fedkit.methods.fedccea import (
 )
 from fedkit.streams import Streams
 from reproduction import common
-from reproduction.fedccea.settings import FITS, PARTS, RANDOM_ORDERS, Setting
+from reproduction.fedccea.experiments import FITS, PARTS, RANDOM_ORDERS, Setting
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -30,7 +30,7 @@ from reproduction.fedms.experiments import (
 )
 from reproduction.overviews import where
 from reproduction.records import Store
-from reproduction.verdicts import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, UNJUDGED, join
+from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, UNJUDGED, join
 
 Numbers = dict[str, Interval]
 
@@ -375,7 +375,7 @@ def _of_verdicts(e: Evaluation) -> dict[str, Any]:
     return {
         "ms-cells": len(cells),
         "ms-cells-yes": int((cells.verdict == REPRODUCED).sum()),
-        "ms-cells-open": int((cells.verdict == INCONCLUSIVE).sum()),
+        "ms-cells-open": int((~cells.verdict.isin([REPRODUCED, NOT_REPRODUCED])).sum()),
         "ms-cells-no": int((cells.verdict == NOT_REPRODUCED).sum()),
         "ms-predicted": len(predicted),
         "ms-predicted-yes": int((predicted.verdict == REPRODUCED).sum()),

@@ -24,9 +24,9 @@ from fedkit.methods.fedccea import (
 from fedkit.streams import Streams
 from reproduction import common, results_folder
 from reproduction.common import blocks, chance_above, experiment
-from reproduction.fedccea import settings as given
+from reproduction.fedccea import experiments as given
 from reproduction.fedccea import valuing as fits
-from reproduction.fedccea.settings import FITS, METHODS, PARTIAL, PARTS, READINGS, Setting
+from reproduction.fedccea.experiments import FITS, METHODS, PARTIAL, PARTS, READINGS, Setting
 from reproduction.fedccea.valuing import Valued, architecture, federation, halves, value_clients
 from reproduction.golden import Tiny
 from reproduction.records import Cell

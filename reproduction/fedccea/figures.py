@@ -1,0 +1,357 @@
+"""The figures of the pages on FedCCEA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from fedkit.plots.curves import curves_with_bands, forests
+from fedkit.plots.style import INK, PALETTE, Picture, finish, looks, panels
+
+from fedkit.plots import MARKERS
+from reproduction.fedccea import findings
+from reproduction.fedccea.experiments import (
+    DATA,
+    DISTRIBUTIONS,
+    ENDS,
+    FITS,
+    LABELS,
+    METHODS,
+    PARTIAL,
+    PARTS,
+    Setting,
+    noise_name,
+    setting_name,
+)
+from reproduction.fedccea.findings import RUN, Evaluation, intervals, of, wide
+from reproduction.fedccea.valuing import federation
+from reproduction.overviews import where
+
+if TYPE_CHECKING:
+    from fedkit.methods.fedccea import Fit
+
+
+def noise_injected(base: Setting) -> Picture:
+    """Draw the last client with and without label noise, and an image with the pattern (Figure 10).
+
+    The client is one of the strong non-IID split, as in the paper's figure.
+    """
+    clean, loud, marked = (
+        federation(replace(base, distribution="strong", noise=noise), 0)
+        for noise in ("none", "label-40", "pattern-20")
+    )
+    last = base.clients - 1
+    picture, axes = panels(1, 3, height=2.8)
+    places = np.arange(clean.n_classes)
+    for shift, f, name, colour in ((-0.2, clean, "clean", 0), (0.2, loud, "40% label noise", 1)):
+        held = np.bincount(f.client_data(last)[1], minlength=len(places))
+        axes[0, 0].bar(places + shift, held, 0.4, color=PALETTE[colour], label=name)
+    finish(axes[0, 0], "class", "samples", axes[0, 0].containers)
+    images, changed = clean.client_data(last)[0], marked.client_data(last)[0]
+    at = int((images != changed).flatten(1).any(1).int().argmax())  # the first that differs
+    pairs = ((images, "clean"), (changed, "20% sample noise"))
+    for axis, (x, title) in zip(axes[0, 1:], pairs, strict=True):
+        axis.imshow(x[at, 0], cmap="gray_r")
+        axis.set_title(title, color=INK, fontsize=9)
+        axis.set_xticks([])
+        axis.set_yticks([])
+        axis.spines[:].set_visible(True)
+    return picture
+
+
+def all_indices(series: pd.DataFrame) -> Picture:
+    """Client Contribution Indices in falling order, clean clients (Figures 4, 11 and 12)."""
+    names = {f"index.{m}": LABELS[m] for m in METHODS}
+    clean = series[(series.noise == "none") & series.series.isin(names)]
+    falling = clean.groupby([*RUN, "series"]).value.rank(method="first", ascending=False)
+    clean = clean.assign(method=clean.series.map(names), index=100 * clean.value, place=falling)
+    datasets = [d for d in DATA if d in set(clean.dataset)]
+    picture, axes = panels(max(1, len(datasets)), 3, height=0.9 + 2.3 * len(datasets), share_y=True)
+    for row, dataset in zip(axes, datasets, strict=False):
+        for axis, (distribution, title) in zip(row, DISTRIBUTIONS.items(), strict=True):
+            axis.set_title(title)
+            tidy = where(clean, dataset=dataset, distribution=distribution)
+            if len(tidy):
+                curves_with_bands(
+                    tidy, "place", "index", "method", order=list(names.values()), axis=axis,
+                    xlabel="client, by its index", within=(0, 100),
+                    ylabel=f"{DATA[dataset]}\nindex (%)" if axis is row[0] else "",
+                )  # fmt: skip
+    return picture
+
+
+def misses(series: pd.DataFrame) -> Picture:
+    """Approximated less true accuracy by round, clean IID clients (Figure 7), means over the seeds.
+
+    Drawn are the median over the simulations and the band from its 5% to its 95% quantile, for both
+    readings.
+    """
+    clean = where(series, noise="none", distribution="iid")
+    datasets = [name for name in DATA if name in set(clean.dataset)]
+    picture, axes = panels(1, max(1, len(datasets)), height=3.2, share_y=True)
+    look = looks([LABELS[m] for m in FITS], None)
+    for axis, dataset in zip(axes[0], datasets, strict=False):
+        cuts, handles = wide(clean, dataset=dataset).groupby("round").mean(), []
+        for m in FITS:
+            low, middle, high = (cuts[f"miss.{m}.{q}"] for q in ("low", "middle", "high"))
+            style = {**look[LABELS[m]], "marker": "none", "linewidth": 1.6}
+            axis.fill_between(cuts.index, low, high, color=style["color"], alpha=0.18, linewidth=0)
+            handles += axis.plot(cuts.index, middle, label=LABELS[m], **style)
+        axis.axhline(0, color=INK, linewidth=0.8)
+        axis.set_title(DATA[dataset])
+        finish(axis, "round", "approximated less true (points)", handles)
+    return picture
+
+
+# ------------------------------------------------------------------------ from an evaluation
+
+_BOTH = ("none", "label-40")
+
+
+def _by_noise(e: Evaluation, shown: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
+    """Every data set and distribution, clean and with 40% wrong labels."""
+    series = {}
+    for noise in _BOTH:
+        found = intervals(e.runs.query("noise == @noise"), shown)
+        words = noise_name(noise)
+        settings = found.index.get_level_values(0)
+        names = {name: name.removesuffix(f", {words}") for name in settings}
+        series[words] = found.rename(index=names, level=0)
+    return series
+
+
+def minute(e: Evaluation) -> Picture:
+    """Draw who finds the clients with wrong labels, MNIST."""
+    loud = e.runs.query("noise == 'label-40'").loc[["mnist"]]
+    costs = {
+        LABELS[m]: f"{LABELS[m]}: {e.here[f'trained.{m}'].mean():.0f} trained" for m in METHODS
+    }
+    titles = {setting_name("mnist", d, "label-40"): name for d, name in DISTRIBUTIONS.items()}
+    found = intervals(loud, of("auc", METHODS), (0, 1))
+    found = found.rename(index=costs, level=1).rename(index=titles, level=0)
+    label = "chance that a clean client is above a noisy one"
+    return forests({"chance": found}, label, level=0.5)
+
+
+def sigmoid(fits: Mapping[str, Fit], law: Callable[[float], float]) -> Picture:
+    """Draw the two places of the sigmoid: networks, and what the last of ten rounds adds.
+
+    `fits` has by title the printed and the connected fit, `law` the true gain by the share used.
+    """
+    picture, axes = panels(2, 2, height=4.2)
+    shares = np.linspace(0.05, 1, 20)
+    for column, (title, fit) in enumerate(fits.items()):
+        _boxes(axes[0, column], 1 + column, title)
+        axis = axes[1, column]
+        axis.plot(shares, [law(u) for u in shares], color=INK, linestyle="--", label="law")
+        gains = [late_gain(fit, u) for u in shares]
+        axis.plot(shares, gains, color=PALETTE[column], linewidth=2, label="fit")
+        axis.set_ylim(0, 35)
+        axis.set_xlabel("share used in the rounds before", color=INK)
+        axis.set_ylabel("last round adds (points)" if column == 0 else "", color=INK)
+    return picture
+
+
+def late_gain(fit: Fit, before: float) -> float:
+    """What the last round's data add, in points, where all rounds before used a share."""
+    sizes = np.full((1, 10, len(fit.quality)), before)
+    without, full = sizes.copy(), sizes.copy()
+    without[:, -1], full[:, -1] = 0.0, 1.0
+    assert fit.predict is not None
+    return 100 * float(fit.predict(full)[0, -1] - fit.predict(without)[0, -1])
+
+
+def _boxes(axis: Any, bent: int, title: str) -> None:
+    """Draw a network as boxes; the one with the sigmoid is filled."""
+    axis.set_axis_off()
+    axis.set(xlim=(-0.2, 7.5), ylim=(-1.3, 0.9))
+    names = ("sizes of\na round", "$X_\\rho$, sum\nwith $\\omega$", "ten nodes", "accuracy")
+    for k, name in enumerate(names):
+        look = {"color": PALETTE[1] if k == bent else INK}
+        box = {"boxstyle": "round,pad=0.5", "edgecolor": look["color"], "linewidth": 1.4}
+        box["facecolor"] = PALETTE[1] + "33" if k == bent else "none"
+        axis.text(2 * k + 0.65, 0, name, ha="center", va="center", fontsize=8, color=INK, bbox=box)
+        if k:
+            arrow = {"arrowstyle": "->", "color": INK}
+            axis.annotate("", (2 * k - 0.1, 0), (2 * k - 0.6, 0), arrowprops=arrow)
+    mark = {"ha": "center", "fontsize": 8, "color": PALETTE[1]}
+    axis.text(2 * bent + 0.65, -1.15, "sigmoid here", **mark)
+    axis.set_title(title, fontsize=10, color=INK)
+
+
+def exclusions(e: Evaluation, *datasets: str) -> Picture:
+    """Draw accuracy without the clients of index zero beside the paper's, of some data sets."""
+    found = findings.exclusions(e.valued)
+    settings = found.index.get_level_values(0)
+    found = found[[name.startswith(datasets or "") for name in settings]]
+    return forests({"measured": found}, "test accuracy (%)", level=None)
+
+
+def exclusions_over_random(e: Evaluation) -> Picture:
+    """Draw the same over that without as many random clients."""
+    clean = e.runs.query("noise == 'none'")
+    found = intervals(clean, findings.over_random_exclusion())
+    return forests({"": found}, "points over random clients out")
+
+
+def removals(e: Evaluation) -> Picture:
+    """Draw accuracy when clients are removed, MNIST, strong non-IID, 40% wrong labels."""
+    curves = wide(e.drawn, **dict(zip(RUN[:3], findings.PLACE, strict=True)))
+    curves = curves.dropna(subset="removed")
+    picture, axes = panels(2, 2, height=5.0, share_y=True)
+    for axis, m in zip(axes.flat, METHODS, strict=True):
+        names = {f"{m}.lowest": "lowest first", f"{m}.highest": "highest first", "random": "random"}
+        tidy = curves.melt(["seed", "removed"], [*names], "who", "reached")
+        tidy["who"] = tidy["who"].map(names)
+        curves_with_bands(
+            tidy, "removed", "reached", "who", axis=axis, order=[*names.values()], within=(0, 100),
+            xlabel="clients removed (%)" if axis in axes[1] else "",
+            ylabel="test accuracy (%)" if axis in axes[:, 0] else "",
+        )  # fmt: skip
+        axis.set_title(LABELS[m], fontsize=9)
+        axis.set_ylim(35, 92)
+    return picture
+
+
+def printed_times() -> Picture:
+    """Draw the paper's Table 2, with one and with 100 simulations."""
+    printed = findings.printed_times()
+    picture, axes = panels(height=3.0)
+    axis = axes[0, 0]
+    looks_of = {
+        "FedCCEA, one simulation (s)": ("--", 0), "FedCCEA, 100 simulations (s)": ("-", 0),
+        "TMC-SV (s)": ("-", 2), "LOO (s)": ("-", 3),
+    }  # fmt: skip
+    for name, (dashes, colour) in looks_of.items():
+        label = name.removesuffix(" (s)")
+        axis.loglog(
+            printed.index, printed[name], dashes, color=PALETTE[colour], marker="o", markersize=4,
+            label=label,
+        )  # fmt: skip
+    axis.set_xticks(printed.index, [str(n) for n in printed.index])
+    axis.minorticks_off()
+    axis.set_xlabel("clients", color=INK)
+    axis.set_ylabel("seconds", color=INK)
+    picture.legend(loc="outside right upper", frameon=False, fontsize=9, labelcolor=INK)
+    return picture
+
+
+def chance_leads(e: Evaluation) -> Picture:
+    """Draw FedCCEA's lead at finding noisy clients over those who retrain."""
+    noisy = findings.compared(e.runs)
+    found = {
+        title: intervals(noisy, findings.over_retrained(x), pooled=True)
+        for title, x in (("chance", "auc"), ("gain", "gain"))
+    }
+    return forests(found, "FedCCEA's lead", columns=2)
+
+
+def unseen(e: Evaluation) -> Picture:
+    """Draw what sizes explain of unseen simulations, and how two halves agree."""
+    clean, series = e.runs.query("noise == 'none'"), {}
+    for name, shown in findings.agreeing().items():
+        (metric,) = (
+            m for label, m in findings.explained()["out of sample"].items() if label == name
+        )
+        r2 = intervals(clean, {"out-of-sample R²": metric}, (-np.inf, 1))
+        rank = intervals(clean, {"two halves agree": shown["two halves"]}, (-1, 1))
+        series[name] = pd.concat([r2, rank]).swaplevel()
+    return forests(series, "R², and rank correlation")
+
+
+def learning(e: Evaluation) -> Picture:
+    """Draw accuracy with everybody beside the paper's."""
+    return forests({"measured": e.learnt}, "test accuracy (%)", level=None)
+
+
+def areas(e: Evaluation) -> Picture:
+    """Draw the areas between the removal curves."""
+    return forests(_by_noise(e, of("area")), "area between the removal curves (points)")
+
+
+def ends(e: Evaluation, *, pooled: bool) -> Picture:
+    """Draw what goes with each end of an order, pooled or with 40% wrong labels by setting."""
+    runs = e.runs if pooled else e.runs.query("noise == 'label-40'")
+    found = {
+        end: intervals(runs, findings.beyond_random(end), pooled=pooled)
+        for end in ("lowest", "highest")
+    }
+    return forests(found, "points lost beyond random clients", columns=2 if pooled else 3)
+
+
+def area_leads(e: Evaluation) -> Picture:
+    """Draw FedCCEA's lead in area over those who retrain."""
+    return forests(_by_noise(e, findings.over_retrained("area")), "lead in area (points)")
+
+
+def partial(e: Evaluation) -> Picture:
+    """Draw the areas with partial participation."""
+    return forests(_by_noise(e, of("area", ("fedccea", *PARTIAL))), "area (points)")
+
+
+def dealt(e: Evaluation) -> Picture:
+    """Draw the areas of learnt qualities, of dealt ones, and of amounts alone."""
+    shown = {
+        f"{what}{', connected' if end else ''}": f"area.{what}{end}"
+        for end, what in product(ENDS.values(), ("learnt", "dealt"))
+    }
+    shown["amounts alone"] = "area.amounts"
+    return forests({"": intervals(e.deals, shown)}, "area (points)", columns=2)
+
+
+def explained(e: Evaluation) -> Picture:
+    """Draw what sizes explain in the sample, by chance, and out of it."""
+    clean = e.runs.query("noise == 'none'")
+    found = {k: intervals(clean, v, (-np.inf, 1)) for k, v in findings.explained().items()}
+    return forests(found, "R²")
+
+
+def agreement(e: Evaluation) -> Picture:
+    """Draw how two fits agree, by the part of the simulations that each has."""
+    clean = e.runs.query("noise == 'none'")
+    found = {k: intervals(clean, v, (-np.inf, 1)) for k, v in findings.agreeing().items()}
+    return forests(found, "rank correlation of two fits")
+
+
+def chances(e: Evaluation) -> Picture:
+    """Draw who finds the noisy clients, with noise and where the same clients are clean."""
+    loud = e.runs.query("noise == 'label-40'")
+    found = {
+        "with noise": intervals(loud, of("auc", METHODS), (0, 1)),
+        "the same clients, all clean": intervals(loud, of("clean", METHODS), (0, 1)),
+    }
+    return forests(found, "chance that a clean client is above a noisy one", level=0.5)
+
+
+def pooled_chances(e: Evaluation) -> Picture:
+    """Draw the same chance, and the gain, pooled."""
+    noisy = findings.compared(e.runs)
+    found = {
+        title: intervals(noisy, of(x, METHODS), (least, 1), pooled=True)
+        for title, x, least in (("chance with noise", "auc", 0), ("gain", "gain", -1))
+    }
+    return forests(found, "chance, and gain", columns=2)
+
+
+def budgets(e: Evaluation) -> Picture:
+    """Draw the chance by the data trained, after parts of the budget."""
+    means = e.runs.query("noise == 'label-40'").groupby(RUN[:2], sort=False).mean()
+    picture, axes = panels(2, 3, height=5.2, share_y=True)
+    place: Any
+    for axis, (place, row) in zip(axes.flat, means.iterrows(), strict=True):
+        axis.axhline(0.5, color=INK, linewidth=0.9)
+        drawn = axis.plot(row["trained.loo"], row["auc.loo"], "D", color=PALETTE[3], label="LOO")
+        for k, m in enumerate(("fedccea", "connected", "tmc-sv")):
+            keys = [*(f".{share:g}" for share in PARTS), ""]
+            cost, reached = ([row[f"{x}.{m}{key}"] for key in keys] for x in ("trained", "auc"))
+            look = {"color": PALETTE[k], "marker": MARKERS[k], "markersize": 4}
+            drawn += axis.plot(cost, reached, "-", label=LABELS[m], **look)
+        axis.set_title(setting_name(*place).replace(", ", "\n"))
+        xlabel = "federations with all data" if axis in axes[1] else ""
+        finish(axis, xlabel, "chance" if axis in axes[:, 0] else "", drawn)
+        axis.title.set_fontsize(8.5)
+    return picture

@@ -1,0 +1,757 @@
+"""What the pages on FedCCEA say in numbers, each computed here from the records.
+
+An :class:`Evaluation` holds the records; :func:`numbers` are those in the text, by the names under
+which the pages show them.  Most tables begin with a :func:`seed_table`, all runs of an experiment
+side by side: :func:`intervals` are means over the seeds of a setting, differences paired by seed.
+A pool is a seed's mean over several settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, reduce
+from itertools import product
+from operator import add
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
+from reproduction import overviews
+from reproduction.claims import load_claims
+from reproduction.common import chance_above
+from reproduction.fedccea.experiments import (
+    DATA,
+    DEALS,
+    DISTRIBUTIONS,
+    ENDS,
+    FITS,
+    LABELS,
+    METHODS,
+    RANDOM_ORDERS,
+    READINGS,
+    setting_name,
+)
+from reproduction.records import Store
+from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, join
+
+if TYPE_CHECKING:
+    from reproduction.claims import Claims
+
+RUN = ["dataset", "distribution", "noise", "seed"]
+#: metric of what goes with the 40% of the clients at one end of an order
+_LOST = {"lowest": "lost40", "highest": "lost40.highest"}
+_RETRAINED = ("tmc-sv", "loo")
+
+
+def seed_table(frame: pd.DataFrame, series: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Put the runs of an experiment below each other, their metrics side by side.
+
+    `frame` holds records of the experiment ``contribution`` or ``dealt``, and `series` what tables
+    of losses and of planted noise need.
+
+    Index: data set, distribution, noise and seed, in the paper's order; one column per metric.
+    From the series: "lost40.highest.M", "lost40.random" and "lost40.highest.random", points lost
+    with the highest and with random clients; "clean.M", the probability that clients that stay
+    clean are above those that others' runs make noisy, where all are clean, and "gain.M", how much
+    more it is with noise.
+    """
+    table = frame.pivot(index=RUN, columns="metric", values="value")
+    if series is not None:
+        table = table.join(_losses(series)).join(
+            _without_noise(series), on=[RUN[0], RUN[1], "seed"]
+        )
+        for m in METHODS:
+            table[f"gain.{m}"] = table.get(f"auc.{m}", np.nan) - table[f"clean.{m}"]
+    place = {name: k for k, name in enumerate([*DATA, *DISTRIBUTIONS])} | {"none": ""}
+    return table.loc[sorted(table.index, key=lambda run: [place.get(x, x) for x in run])]
+
+
+def _losses(series: pd.DataFrame) -> pd.DataFrame:
+    """Points lost when 40% of the clients have gone, the highest or random ones."""
+    names = {f"{m}.highest": f"{_LOST['highest']}.{m}" for m in (*METHODS, *READINGS, "oracle")}
+    names["random"] = "lost40.random"
+    drawn = series[series.series.isin(["removed", *names])]
+    curves = drawn.pivot(index=[*RUN, "index"], columns="series", values="value")
+    curves = curves.set_index("removed", append=True).droplevel("index")
+    share = curves.index.get_level_values("removed")
+    everybody, rest = (curves[share == gone].droplevel("removed") for gone in (0.0, 40.0))
+    lost = (everybody - rest).reindex(columns=[*names]).rename(columns=names)
+    return lost.assign(**{"lost40.highest.random": lost["lost40.random"]})
+
+
+def _without_noise(series: pd.DataFrame) -> pd.DataFrame:
+    """The clients that others' runs make noisy, where all are clean.
+
+    They need not be like the others: where classes are few, theirs may be held by others too.
+    """
+
+    def told(part: pd.DataFrame) -> float:
+        values = part.sort_values("index").value.to_numpy()
+        first = len(values) - round(part.noisy.iloc[0] * len(values))  # as Setting.noisy_clients
+        return chance_above(values[:first], values[first:])
+
+    names = {f"value.{m}": f"clean.{m}" for m in METHODS}
+    clean = series[(series.noise == "none") & series.series.isin(names)]
+    rows = clean.groupby([RUN[0], RUN[1], "seed", "series"])[["index", "value", "noisy"]]
+    return rows.apply(told).unstack("series").reindex(columns=[*names]).rename(columns=names)
+
+
+def settings(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield every setting's name and metrics, one row per seed."""
+    for place, seeds in table.groupby(RUN[:3], sort=False):
+        yield setting_name(*map(str, place)), seeds.droplevel([0, 1, 2])
+
+
+def pools(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield a seed's mean over the settings of a pool that have all seeds.
+
+    A pool holds a data set where few classes per client decide much, or where not.  NaN where one
+    of the settings lacks a metric, as the others would differ.  Nothing for one setting, or seed.
+    """
+    few, many = DISTRIBUTIONS["strong"], f"{DISTRIBUTIONS['iid']} and {DISTRIBUTIONS['weak']}"
+    pools: dict[str, list[pd.DataFrame]] = {}
+    for place, seeds in table.groupby(RUN[:3], sort=False):
+        name = f"{DATA[str(place[0])]}, {few if place[1] == 'strong' else many}"
+        pools.setdefault(name, []).append(seeds.droplevel([0, 1, 2]))
+    for name, members in pools.items():
+        most = max(map(len, members))
+        whole = [seeds for seeds in members if len(seeds) == most]
+        if most > 1 and len(whole) > 1:
+            yield f"{name}, mean of {len(whole)} settings", reduce(add, whole) / len(whole)
+
+
+def intervals(
+    table: pd.DataFrame,
+    shown: Mapping[str, str | tuple[str, str]],
+    bounds: tuple[float, float] = (-np.inf, np.inf),
+    *,
+    pooled: bool = False,
+) -> pd.DataFrame:
+    """Means over the seeds of every setting, or pool, with their 95% intervals.
+
+    `table` is a :func:`seed_table`; `shown` has by label a metric, or two of which the second is
+    taken from the first, paired by seed; `bounds` are what a metric can be, not for differences.
+
+    Index: setting (or pool) and label.  Columns: mean, low, high (NaN without seeds) and n, the
+    seeds that have a finite number.
+    """
+    rows = {
+        (place, label): asdict(
+            _metric(seeds, what, bounds) if isinstance(what, str) else _lead(seeds, *what)
+        )
+        for place, seeds in (pools if pooled else settings)(table)
+        for label, what in shown.items()
+    }
+    return overviews.table(rows)
+
+
+def _metric(seeds: pd.DataFrame, metric: str, bounds: tuple[float, float]) -> Interval:
+    found: Any = seeds.get(metric, [])
+    if np.isfinite(bounds).all():
+        return bounded_interval(found, *bounds)
+    return mean_interval(found).within(*bounds)
+
+
+def _lead(seeds: pd.DataFrame, a: str, b: str) -> Interval:
+    """How much more a is than b, paired by seed; a ranking that ranks nobody has nothing."""
+    if not {a, b} <= set(seeds):
+        return paired_interval([])
+    return paired_interval(seeds[a] - seeds[b])
+
+
+def as_text(found: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
+    """Write :func:`intervals` as text, a row per setting and a column per label.
+
+    Where not all seeds have a finite number, how many do is said.
+    """
+    most = found["n"].max()
+    words = {}
+    for place, row in found.iterrows():
+        said = Interval(row["mean"], row["low"], row["high"], int(row["n"])).text(digits)
+        words[place] = f"{said}, n = {row['n']:.0f}" if 0 < row["n"] < most else said
+    wide = pd.Series(words).unstack(sort=False)
+    return wide.loc[:, (wide != "–").any()]
+
+
+# Beside the paper's numbers (Table 3)
+
+
+def _printed(claims: Claims, row: str, place: Mapping[str, str], data: Iterable[str]) -> float:
+    """Return a number of Table 3; NaN where there is none, or the paper has other data than ours.
+
+    The letters are another data set.
+    """
+    printed = claims.tables["t3"]
+    if place not in printed.columns or not {*data} <= {*claims.data.get(place["dataset"], ())}:
+        return np.nan
+    return float(printed.rows[row][printed.columns.index(place)])
+
+
+def exclusions(frame: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy without the clients of index zero, clean clients, beside Table 3.
+
+    `frame`: records of the experiment ``contribution``.
+    """
+    claims, clean = load_claims("fedccea"), frame[frame.noise == "none"]
+    rows = {"everybody": "base"} | {LABELS[m]: m for m in (*METHODS, "adam")}
+    shown = {t: m if m == "base" else f"excluded.{m}" for t, m in rows.items()}
+    paper = {}
+    for (dataset, distribution), part in clean.groupby(RUN[:2]):
+        place = {"dataset": str(dataset), "distribution": str(distribution)}
+        for label, m in rows.items():
+            row = "fedccea" if m in (*FITS, "adam") else m
+            paper[setting_name(**place), label] = _printed(claims, row, place, part["data"])
+    found = intervals(seed_table(clean), shown, (0, 100))
+    return found.assign(paper=[paper[place] for place in found.index])
+
+
+def learning(frame: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy with everybody beside the paper's: all samples, fewer, and fewer with more steps.
+
+    `frame`: records of the experiment ``learning``; all samples have the printed batches and rate.
+    """
+    claims, rows = load_claims("fedccea"), {}
+    part = frame[frame.metric == "base"]
+    part = part.assign(samples=part.samples.astype(float).fillna(np.inf))
+    for dataset, distribution in product(DATA, DISTRIBUTIONS):
+        place = {"dataset": dataset, "distribution": distribution}
+        here = overviews.where(part, **place)
+        here = here.sort_values(["samples", "lr", "batch_size"], ascending=[False, True, False])
+        for (samples, *how), seeds in here.groupby(["samples", "batch_size", "lr"], sort=False):
+            amount = "all samples" if samples == np.inf else f"{samples:.0f} samples"
+            as_printed = how == [here.batch_size.iloc[0], here.lr.iloc[0]]
+            label = amount if as_printed else f"{amount}, as run here"
+            rows[setting_name(**place), label] = {
+                **asdict(bounded_interval(seeds.value, 0, 100)),
+                "paper": _printed(claims, "base", place, here["data"]),
+            }
+    return overviews.table(rows)
+
+
+# Areas between removal curves, and what goes with either end of an order (Figures 5, 6, 13 to 24)
+
+
+def random_spread(seeds: pd.DataFrame) -> float:
+    """Return the standard error of the mean area of random orders, in points, one order per seed.
+
+    An order read from its other end has the opposite area, so a random order's is 0 on average.
+    The root mean square of all single orders is divided by the root of the number of seeds, as the
+    methods' areas are means over them.
+    """
+    areas = seeds[[f"area.random{k}" for k in range(RANDOM_ORDERS)]].to_numpy()
+    return float(np.sqrt(np.square(areas).mean() / len(areas)))
+
+
+def costlier(table: pd.DataFrame, end: str = "lowest") -> dict[tuple[str, str], Interval]:
+    """Find the methods and pools where one end costs more than random clients, by the interval.
+
+    By the names of pool and method, how many more points go with the "lowest" or "highest" end.
+    """
+    more = {
+        (name, LABELS[m]): _lead(mean, f"{_LOST[end]}.{m}", f"{_LOST[end]}.random")
+        for name, mean in pools(table)
+        for m in (*METHODS, *READINGS)
+    }
+    return {place: cut for place, cut in more.items() if cut.low > 0}
+
+
+def mean_deals(table: pd.DataFrame) -> pd.DataFrame:
+    """Add a seed's mean over its deals of worthless qualities, "area.dealt" and "lost40.dealt".
+
+    `table`: a :func:`seed_table` of the experiment ``dealt``.
+    """
+    names = [f"{metric}.dealt{end}" for metric in ("area", "lost40") for end in ENDS.values()]
+    deals = {name: [f"{name}{k}" for k in range(DEALS)] for name in names}
+    return table.assign(**{
+        name: table[each].mean(axis=1) for name, each in deals.items() if each[0] in table
+    })  # fmt: skip
+
+
+# What the fits explain (Figure 7)
+
+
+def errors(table: pd.DataFrame) -> pd.DataFrame:
+    """Error of the AAM beside that of the round's mean, and in how many seeds chance does worse."""
+    rows = {
+        name: {
+            "error of the round's mean (points)": seeds["round_error"].mean(),
+            "error of the AAM (points)": seeds["aam_error"].mean(),
+            "rounds that take off (share)": seeds["falling"].mean(),
+            "more than chance (seeds)": f"{(seeds['explained.p'] <= 0.05).sum()} of {len(seeds)}",
+        }
+        for name, seeds in settings(table)
+    }
+    return overviews.table(rows)
+
+
+# Who finds the clients with planted noise: beside the same clients when all are clean
+
+
+def compared(table: pd.DataFrame) -> pd.DataFrame:
+    """Keep the noisy runs that have a clean one beside them, for every method."""
+    noisy = table[table.index.get_level_values("noise") != "none"]
+    return noisy.dropna(subset=[f"gain.{m}" for m in METHODS])
+
+
+def decided_leads(table: pd.DataFrame) -> dict[tuple[str, str, str], tuple[Interval, Interval]]:
+    """Find the pooled leads on which probability and gain agree: both leave out 0, on one side.
+
+    By pool, reading and rival: the lead in probability, and in gain.
+    """
+    decided = {}
+    for name, mean in pools(compared(table)):
+        for ours in FITS:
+            for m in _RETRAINED:
+                cuts = (
+                    _lead(mean, f"auc.{ours}", f"auc.{m}"),
+                    _lead(mean, f"gain.{ours}", f"gain.{m}"),
+                )
+                if all(cut.low > 0 for cut in cuts) or all(cut.high < 0 for cut in cuts):
+                    decided[name, LABELS[ours], LABELS[m]] = cuts
+    return decided
+
+
+# Seconds
+
+
+def printed_times(simulations: int = 100) -> pd.DataFrame:
+    """The paper's Table 2, FedCCEA's times multiplied by the simulations that it needs.
+
+    Index: clients; columns: seconds of one simulation, of all, of TMC-SV and of LOO, and the ratio
+    of FedCCEA's total to TMC-SV.
+    """
+    printed = load_claims("fedccea").tables["t2"]
+    clients = pd.Index([int(c["clients"]) for c in printed.columns], name="clients")
+    rows = pd.DataFrame(printed.rows, clients).astype(float)
+    table = pd.DataFrame(
+        {
+            "FedCCEA, one simulation (s)": rows["fedccea"],
+            f"FedCCEA, {simulations} simulations (s)": simulations * rows["fedccea"],
+            "TMC-SV (s)": rows["tmc-sv"],
+            "LOO (s)": rows["loo"],
+        }
+    )
+    return table.assign(**{"FedCCEA over TMC-SV": table.iloc[:, 1] / rows["tmc-sv"]})
+
+
+def measured_times(frame: pd.DataFrame, simulations: int = 100) -> pd.DataFrame:
+    """Our Table 2: milliseconds per round, by number of clients.
+
+    `frame`: records of the experiment ``cost``; `simulations`: how many FedCCEA needs.
+    """
+    found = frame.pivot_table(index="clients", columns="metric", values="value")
+    total, loo = simulations * found["seconds.lockstep"], found["seconds.loo"]
+    table = pd.DataFrame(
+        {
+            "one simulation (ms)": 1000 * found["seconds.simulation"],
+            "one of many in lockstep (ms)": 1000 * found["seconds.lockstep"],
+            f"FedCCEA, {simulations} simulations (ms)": 1000 * total,
+            "one walk of Monte Carlo (ms)": 1000 * found["seconds.walk"],
+            "LOO (ms)": 1000 * loo,
+            "FedCCEA over LOO": total / loo,
+        }
+    )
+    training = {m: found[f"seconds.{m}"] - found[f"testing.{m}"] for m in ("lockstep", "loo")}
+    table["training alone"] = simulations * training["lockstep"] / training["loo"]
+    table["data trained on"] = simulations * found["trained.lockstep"] / found["trained.loo"]
+    return table
+
+
+# The numbers of the pages
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The records: clients with 300 samples, and trainings with all at the profile `records`."""
+
+    records: str = "paper"
+    store: Store = field(default_factory=Store)
+
+    def frame(self, experiment: str, profile: str = "laptop") -> pd.DataFrame:
+        """Return the metrics of an experiment."""
+        found = self.store.frame("fedccea", experiment, profile)
+        if found.empty:
+            raise ValueError(f"no record of {experiment} at {profile!r}; run fedkit run fedccea")
+        return found
+
+    @cached_property
+    def valued(self) -> pd.DataFrame:
+        """Metrics of the clients that were valued and removed."""
+        return self.frame("contribution")
+
+    @cached_property
+    def drawn(self) -> pd.DataFrame:
+        """Series of the same runs."""
+        return self.store.series("fedccea", "contribution", "laptop")
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """All these runs, a row each."""
+        return seed_table(self.valued, self.drawn)
+
+    def at(self, dataset: str, distribution: str, noise: str) -> pd.DataFrame:
+        """Return the runs of one setting."""
+        return pd.DataFrame(self.runs.xs((dataset, distribution, noise), level=[0, 1, 2]))
+
+    @property
+    def here(self) -> pd.DataFrame:
+        """The setting that the chapter shows: two classes each, 40% wrong labels, MNIST."""
+        return self.at(*PLACE)
+
+    @cached_property
+    def deals(self) -> pd.DataFrame:
+        """Runs with qualities dealt at random, a seed's mean over its deals."""
+        return mean_deals(seed_table(self.frame("dealt")))
+
+    @cached_property
+    def measured(self) -> pd.DataFrame:
+        """Our times; see :func:`measured_times`."""
+        return measured_times(self.frame("cost", self.records))
+
+    @cached_property
+    def learnt(self) -> pd.DataFrame:
+        """Accuracy with everybody; see :func:`learning`."""
+        return learning(self.frame("learning", self.records))
+
+    @cached_property
+    def judged(self) -> pd.DataFrame:
+        """The claims on MNIST, judged by the runs with 300 samples."""
+        claims = load_claims("fedccea")
+        reduced = replace(claims, protocol={**claims.protocol, "samples": 300})
+        found = join(reduced, self.store, profile="laptop", scale="laptop")
+        found = found[(found.seeds > 0) & ~found.claim.str.contains(r"\.t2\.|emnist")]
+        return found.set_index("claim", drop=False)
+
+    @cached_property
+    def claims(self) -> pd.DataFrame:
+        """All claims, judged by the runs with all samples."""
+        return join(load_claims("fedccea"), self.store, profile=self.records)
+
+
+PLACE = ("mnist", "strong", "label-40")
+_KEYS = {"loo": "loo", "cca": "fedccea", "nodes": "connected", "tmc": "tmc-sv"}
+
+
+def chances(e: Evaluation) -> dict[str, Interval]:
+    """Chances that a clean client is above a noisy one, and agreements of fits."""
+    found = {f"cc-auc-{k}": bounded_interval(e.here[f"auc.{m}"], 0, 1) for k, m in _KEYS.items()}
+    clean = e.at("mnist", "strong", "none")
+    for key, end in (("printed", ""), ("nodes", ".connected"), ("rival", ".same_round")):
+        found[f"cc-agree-{key}"] = mean_interval(clean[f"rank.0.5{end}"]).within(-1, 1)
+    return found | {"cc-starts": mean_interval(clean["rank.seeds"]).within(-1, 1)}
+
+
+def leads(e: Evaluation) -> dict[str, Interval]:
+    """FedCCEA's leads over leave-one-out with few classes, in chance and in gain."""
+    noisy = dict(pools(compared(e.runs)))
+    found = {}
+    for key, data in (("mnist", "MNIST"), ("decided", "EMNIST")):
+        (mean,) = (part for name, part in noisy.items() if name.startswith(f"{data}, strong"))
+        for metric, word in (("auc", "chance"), ("gain", "gain")):
+            found[f"cc-{key}-{word}"] = _lead(mean, f"{metric}.fedccea", f"{metric}.loo")
+    return found
+
+
+def points(e: Evaluation) -> dict[str, Interval]:
+    """Differences in points, with their sign."""
+    here, iid = e.here, e.at("mnist", "iid", "label-40")
+    found = {
+        f"cc-lost-{key}": _lead(here, f"lost40.{m}", "lost40.random")
+        for key, m in (("cca", "fedccea"), ("nodes", "connected"), ("loo", "loo"))
+    }
+    for key, runs in (("iid", iid), ("strong", here)):
+        found[f"cc-wider-{key}"] = _lead(runs, "area.partial", "area.fedccea")
+    found["cc-over-amounts"] = _lead(here, "area.partial-connected", "area.partial-size")
+    for key, data in (("mnist", "mnist"), ("letters", "emnist")):
+        deals: Any = e.deals.xs((data, *PLACE[1:]), level=[0, 1, 2])
+        dealt = "area.dealt-connected"
+        found[f"cc-dealt-{key}"] = _lead(deals, dealt, "area.amounts")
+        found[f"cc-over-dealt-{key}"] = _lead(deals, "area.learnt-connected", dealt)
+    return found
+
+
+def amounts(e: Evaluation) -> dict[str, Interval]:
+    """Points and clients without a sign."""
+    iid, clean = e.at("mnist", "iid", "label-40"), e.at("mnist", "strong", "none")
+    found = {
+        "cc-zeros-cca": bounded_interval(clean["zeros.fedccea"], 0, 20),
+        "cc-zeros-drop": _lead(clean, "base", "excluded.fedccea"),
+        "cc-lost-random": bounded_interval(e.here["lost40.random"], 0, 100),
+        "cc-area-partial": mean_interval(iid["area.partial"]),
+        "cc-area-partial-size": mean_interval(iid["area.partial-size"]),
+    }
+    pooled = next(mean for name, mean in pools(e.runs) if name.startswith("MNIST, strong"))
+    for key, end in (("low", "lowest"), ("high", "highest")):
+        lost = _LOST[end]
+        found[f"cc-both-{key}"] = _lead(pooled, f"{lost}.fedccea", f"{lost}.random")
+    return found
+
+
+def counts(e: Evaluation) -> dict[str, Any]:
+    """Means without an interval, whole numbers, and lists in words."""
+    judged = e.judged[~e.judged.by_construction]
+    verdicts = judged.verdict.value_counts()
+    good, bad = verdicts.get(REPRODUCED, 0), verdicts.get(NOT_REPRODUCED, 0)
+    seeds = e.runs.groupby(RUN[:3]).size()
+    base = pd.DataFrame(e.learnt.xs("all samples", level=1)).dropna(subset="paper")
+    easy = e.at("mnist", "iid", "none")
+    found: dict[str, Any] = {
+        "cc-judged": len(judged),
+        "cc-after": int((judged.after_runs.fillna("") != "").sum()),
+        "cc-good": int(good),
+        "cc-bad": int(bad),
+        "cc-open": int(len(judged) - good - bad),
+        "cc-ours": int(judged.index.str.contains("connected|adam").sum()),
+        "cc-base-off": f"{(base['mean'] - base.paper).abs().max():.1f}",
+        "cc-runs-seeds": int(seeds.max()),
+        "cc-runs-settings": len(seeds),
+        "cc-error": f"{easy.aam_error.mean():.2f}",
+        "cc-error-mean": f"{easy.round_error.mean():.2f}",
+    }
+    for key, m in _KEYS.items():
+        found[f"cc-mean-{key}"] = f"{e.here[f'auc.{m}'].mean():.2f}"
+        found[f"cc-trained-{key}"] = f"{e.here[f'trained.{m}'].mean():.0f}"
+    for m in ("loo", "tmc-sv", "fedccea"):
+        found[f"cc-crossed-{m}"] = crossed(e, m, "label-40")
+        found[f"cc-crossed-clean-{m}"] = crossed(e, m, "none")
+    return found | _of_times(e) | _of_fits(e) | _of_pools(e) | _of_deals(e) | _of_records(e)
+
+
+def crossed(e: Evaluation, method: str, noise: str) -> int:
+    """In how many seeds removing the lowest costs more than the highest at some place."""
+    curves = wide(e.drawn, dataset="mnist", distribution="strong", noise=noise)
+    curves = curves[curves.removed > 0]
+    above = curves[f"{method}.lowest"] < curves[f"{method}.highest"]
+    return int(above.groupby(curves.seed).any().sum())
+
+
+def wide(series: pd.DataFrame, **settings: str) -> pd.DataFrame:
+    """Series of one setting, one column each; a row per seed and place."""
+    part = overviews.where(series, **settings)
+    return part.pivot(index=["seed", "index"], columns="series", values="value").reset_index()
+
+
+def _of_times(e: Evaluation) -> dict[str, Any]:
+    printed, ours = printed_times(), e.measured
+    ratio, over = printed["FedCCEA over TMC-SV"], ours["data trained on"]
+    one, loo = printed["FedCCEA, one simulation (s)"], printed["LOO (s)"]
+    each = loo / (printed.index + 1)
+    saved = ours["one simulation (ms)"] / ours["one of many in lockstep (ms)"]
+
+    def power(times: Any) -> str:
+        return f"{np.polyfit(np.log(times.index), np.log(times), 1)[0]:.2f}"
+
+    return {
+        "cc-ratio-few": f"{ratio.iloc[0]:.0f}",
+        "cc-ratio-many": f"{ratio.iloc[-1]:.0f}",
+        "cc-over-few": f"{over.iloc[0]:.0f}",
+        "cc-over-many": f"{over.iloc[-1]:.1f}",
+        "cc-over-seconds": f"{ours['FedCCEA over LOO'].iloc[-1]:.1f}",
+        "cc-machine": overviews.machines_told(e.store.records(e.records, "fedccea", "cost")),
+        "cc-growth-cca": power(one),
+        "cc-growth-tmc": power(printed["TMC-SV (s)"]),
+        "cc-one-64": f"{one.iloc[-1]:.1f}",
+        "cc-loo-64": f"{(printed.index[-1] + 1) * one.iloc[-1]:,.0f}",
+        "cc-printed-64": f"{loo.iloc[-1]:.0f}",
+        "cc-per-few": f"{each.iloc[0]:.1f}",
+        "cc-per-many": f"{each.iloc[-1]:.1f}",
+        "cc-power-simulation": power(ours["one simulation (ms)"]),
+        "cc-power-loo": power(ours["LOO (ms)"]),
+        "cc-power-walk": power(ours["one walk of Monte Carlo (ms)"]),
+        "cc-saved": f"{saved.min():.1f} to {saved.max():.1f}",
+    }
+
+
+def _of_fits(e: Evaluation) -> dict[str, Any]:
+    means = e.runs.groupby(RUN[:3]).mean()
+    first, clean = means["unseen.fedccea"], means.xs("none", level="noise")
+    below = (first < 0).groupby(level="dataset").sum()
+    by_setting = e.runs.groupby(RUN[:3])["unseen.fedccea"]
+    found = {
+        "cc-unseen-below": int((first < 0).sum()),
+        "cc-unseen-of": len(first),
+        "cc-unseen-letters": int(below["emnist"]),
+        "cc-unseen-mnist": int(below["mnist"]),
+        "cc-unseen-sure": sum(mean_interval(x).high < 0 for _, x in by_setting),
+        "cc-unseen-most": f"{100 * first.max():.0f}",
+        "cc-unseen-nodes": f"{100 * means['unseen.connected'].max():.0f}",
+        "cc-unseen-rival": f"{100 * means['unseen.same_round'].max():.0f}",
+        "cc-half-most": f"{clean['rank.0.5'].max():.2f}",
+        "cc-half-nodes": f"{clean['rank.0.5.connected'].max():.2f}",
+        "cc-half-rival": f"{clean['rank.0.5.same_round'].max():.2f}",
+        "cc-early-adam": f"{100 * means['explained.adam'].mean():.1f}",
+        "cc-early-converged": f"{100 * means['explained'].mean():.1f}",
+    }
+    for key, end in (("printed", ""), ("nodes", ".connected"), ("rival", ".same_round")):
+        found[f"cc-needed-{key}"] = needed(e.at("mnist", "strong", "none")[f"rank.0.5{end}"])
+    return found
+
+
+def needed(half: pd.Series, goal: float = 0.9, drawn: int = 50) -> str:
+    """Simulations with which two fits would agree to `goal`, by Spearman and Brown's formula.
+
+    `half` is how two fits of `drawn` simulations each agree, by seed.
+    """
+    found = drawn * goal * (1 - half) / (half * (1 - goal))
+    if found.isna().any() or (half <= 0).any():
+        return "an unknown number of"
+    low, high = (float(f"{x:.2g}") for x in (found.min(), found.max()))
+    return f"{low:,.0f} to {high:,.0f}"
+
+
+def _of_pools(e: Evaluation) -> dict[str, Any]:
+    low, high = (costlier(e.runs, end) for end in ("lowest", "highest"))
+    said = "; ".join(f"{name} by {cut.text(1)} ({pool})" for (pool, name), cut in low.items())
+    places = dict.fromkeys(pool for pool, _ in high)
+    names = {p: ", ".join(name for place, name in high if place == p) for p in places}
+    ends = "; ".join(f"{name} ({p.rpartition(',')[0]})" for p, name in names.items())
+    decided = [
+        f"{ours} {'leads' if cuts[0].mean > 0 else 'is behind'} {rival} ({pool}: "
+        f"{cuts[0].text(2)} and {cuts[1].text(2)})"
+        for (pool, ours, rival), cuts in decided_leads(e.runs).items()
+    ]
+    noisy = compared(e.runs).groupby(RUN[:3], sort=False).mean()
+    beats = noisy["auc.loo"] >= noisy[["auc.fedccea", "auc.connected"]].max(axis=1)
+    strong = noisy.index.get_level_values("distribution") == "strong"
+    return {
+        "cc-costs-more": said or "none",
+        "cc-high-costs": ends or "none",
+        "cc-leads": "; ".join(decided) or "nowhere",
+        "cc-loo-beats": int(beats.sum()),
+        "cc-loo-of": len(beats),
+        "cc-loo-beats-strong": int(beats[strong].sum()),
+        "cc-loo-strong": int(strong.sum()),
+    }
+
+
+def _of_deals(e: Evaluation) -> dict[str, Any]:
+    """Runs where dealt qualities lose more, where learnt have more area, and clear differences."""
+    deals = e.deals
+    found: dict[str, Any] = {"cc-dealt-runs": len(deals)}
+    for key, end in (("printed", ""), ("nodes", "-connected")):
+        clear = []
+        for x, words in (("area", "area"), ("lost40", "lost with the lowest")):
+            for place, part in deals.groupby(level=RUN[:3]):
+                cut = _lead(part, f"{x}.learnt{end}", f"{x}.dealt{end}")
+                if cut.low > 0 or cut.high < 0:
+                    clear.append(f"{setting_name(*map(str, place))} ({words}, {cut.text(1)})")
+        worse = deals[f"lost40.dealt{end}"] > deals["lost40.amounts"]
+        wider = deals[f"area.learnt{end}"] > deals[f"area.dealt{end}"]
+        found[f"cc-dealt-worse-{key}"] = int(worse.sum())
+        found[f"cc-dealt-wider-{key}"] = int(wider.sum())
+        found[f"cc-dealt-clear-{key}"] = "; ".join(clear) or "nowhere"
+    return found
+
+
+def _of_records(e: Evaluation) -> dict[str, Any]:
+    """What the runs took."""
+    records = e.store.records("laptop", "fedccea", "contribution")
+    took = pd.DataFrame(
+        [(r.cell.settings["dataset"], r.manifest["seconds"]) for r in records],
+        columns=["data", "seconds"],
+    )
+    slow = took.groupby("data").seconds.quantile(0.75)
+    held = [r.manifest["peak_memory_mib"] for r in records if r.manifest.get("peak_memory_mib")]
+    memory = (
+        f"{max(held, default=0) / 1024:.1f} GiB, on record for {len(held)} of {len(took)} cells"
+    )
+    anew = f"some {45 * slow.sum() / 3600:.0f}" if len(slow) == 2 else "an unknown number of"
+    return {
+        "cc-runs-hours": f"{took.seconds.sum() / 3600:.1f}",
+        "cc-runs-most": f"{took.seconds.max() / 60:.0f}",
+        "cc-runs-memory": memory if held else "not on record",
+        "cc-runs-anew": anew,
+    }
+
+
+def numbers(e: Evaluation) -> dict[str, Any]:
+    """All of them, intervals as text, by the names under which the pages show them."""
+    told = {name: i.text(2) for name, i in chances(e).items()}
+    told |= {name: i.text(2, signed=True) for name, i in leads(e).items()}
+    told |= {name: i.text(1, signed=True) for name, i in points(e).items()}
+    told |= {name: i.text(1) for name, i in amounts(e).items()}
+    return {name: text.replace("-", "−") for name, text in told.items()} | counts(e)
+
+
+def main_claims(e: Evaluation) -> dict[str, dict[str, str]]:
+    """Of each of the main claims, what it says, and our number."""
+    sentences = {
+        "no-zeros.fedccea.strong": "FedCCEA gives no client an index of zero",
+        "same-as-base.fedccea.strong": "without FedCCEA's zeros accuracy stays (loss at most 1 "
+        "point)",
+        "tmc-zeros": "TMC-SV gives 11 clients an index of zero",
+        "loo-zeros": "LOO gives 1 client an index of zero",
+        "ranks-better.fedccea.tmc-sv": "FedCCEA's removal curves are further apart than TMC-SV's*",
+        "ranks-better.fedccea.loo": "FedCCEA's removal curves are further apart than LOO's*",
+        "lasting.label-40.fedccea": "FedCCEA's lowest 40% do not count (loss at most 3 points)*",
+        "reversal.label-40.loo": "LOO's curves are reversed on average (area at most 0 points)*",
+        "separates.partial": "curves are apart with partial participation*",
+        "separates.partial-connected": "the same, connected*",
+        "fits": "the AAM's error is trivial (at most 1 point; IID)",
+    }
+    found = {}
+    for key, sentence in sentences.items():
+        row: Any = e.judged.loc[f"fedccea.{key}"]
+        ours = Interval(row["mean"], row.low, row.high, int(row.seeds))
+        if key.startswith("same-as-base"):  # a difference, below 0 where there is a loss
+            ours = Interval(-ours.mean, -ours.high, -ours.low, ours.n)
+        by_seed = ", ".join(f"{x:.0f}" for x in row["values"]) + " (by seed)"
+        said = by_seed if "zeros" in key else ours.text(1)
+        found[f"fedccea.{key}"] = {"says": sentence, "ours": said}
+    return found
+
+
+# What the figures and tables show
+
+RANKED = (*METHODS[:2], "adam", *METHODS[2:], "same_round", "oracle")
+EXCLUDED = (*METHODS, "adam")
+PARTS_OF_FITS = {
+    "0.1": "two tenths", "0.25": "two quarters", "0.5": "two halves", "seeds": "all, two starts",
+}  # fmt: skip
+
+
+def of(metric: str, shown: Iterable[str] = RANKED) -> dict[str, str]:
+    """Name a metric of some methods by their labels."""
+    return {LABELS[m]: f"{metric}.{m}" for m in shown}
+
+
+def beyond_random(end: str, shown: Iterable[str] = RANKED) -> dict[str, tuple[str, str]]:
+    """Name what goes with one end of an order, beside random clients."""
+    return {LABELS[m]: (f"{_LOST[end]}.{m}", f"{_LOST[end]}.random") for m in shown}
+
+
+def over_retrained(metric: str) -> dict[str, tuple[str, str]]:
+    """Name FedCCEA's leads over those who retrain."""
+    return {
+        f"{LABELS[a]}\nover {LABELS[b]}": (f"{metric}.{a}", f"{metric}.{b}")
+        for a, b in product(FITS, _RETRAINED)
+    }
+
+
+def over_random_exclusion() -> dict[str, tuple[str, str]]:
+    """Name accuracy without the zeros, beside that without as many random clients."""
+    return {LABELS[m]: (f"excluded.{m}", f"excluded.{m}.random") for m in EXCLUDED}
+
+
+def explained() -> dict[str, dict[str, str]]:
+    """Name the shares of the variance that sizes explain, in and out of the sample."""
+    inside = {LABELS[m]: f"explained.{m}" for m in ("connected", "adam", "same_round")}
+    return {
+        "in the sample": {LABELS["fedccea"]: "explained", **inside},
+        "in the sample, by chance": {LABELS["fedccea"]: "explained.chance"},
+        "out of sample": of("unseen", ("fedccea", "connected", "same_round")),
+    }
+
+
+def agreeing() -> dict[str, dict[str, str]]:
+    """Name how two fits agree, by the part of the simulations that each has."""
+    return {
+        LABELS[m]: {
+            words: f"rank.{part}{'' if m == 'fedccea' else f'.{m}'}"
+            for part, words in PARTS_OF_FITS.items()
+        }
+        for m in ("fedccea", "connected", "same_round")
+    }
