@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from tinyrecords import records, series_of
 
-from reproduction import figures as plots
 from fedkit.intervals import mean_interval, paired_interval
+from reproduction import figures as plots
 from reproduction.fedccea import experiments as n
 from reproduction.fedccea import findings as tables
 

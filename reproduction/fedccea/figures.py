@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from fedkit.plots.curves import curves_with_bands, forests
-from fedkit.plots.style import INK, PALETTE, Picture, finish, looks, panels
 
-from fedkit.plots import MARKERS
+from fedkit.plots import INK, MARKERS, PALETTE, Picture, finish, looks, panels
 from reproduction.fedccea import findings
 from reproduction.fedccea.experiments import (
     DATA,
@@ -29,6 +27,7 @@ from reproduction.fedccea.experiments import (
 )
 from reproduction.fedccea.findings import RUN, Evaluation, intervals, of, wide
 from reproduction.fedccea.valuing import federation
+from reproduction.figures import curves_with_bands, forests
 from reproduction.overviews import where
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from fedkit.plots.style import Picture
 
 from fedkit.intervals import Interval, bounded_interval
 from fedkit.methods.fedms import class_difficulty, class_scores
+from fedkit.plots import Picture
 from reproduction import figures as plots
 from reproduction import overviews
 from reproduction.fedms import findings
