@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedkit.federated.round_games import RoundGame
+from fedkit.federated.round_games import round_game
+from fedkit.games.coalitions import averaging_weights
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.models import Model, build
 
@@ -132,11 +133,12 @@ def compare(name: str, images: int, coalitions: int, loop_coalitions: int, devic
     evaluator = Evaluator(arch, x, y, device=device)
 
     def fresh() -> np.ndarray:
-        return RoundGame(evaluator, base, updates, sizes)(rows)  # first layer included
+        game = round_game(evaluator, base, None, sizes, updates=updates)
+        return game(rows)  # first layer included
 
     module = MODULES[name]().to(device).eval()
     states = [named(arch, module, base + update) for update in updates]
-    weights = RoundGame(evaluator, base, updates, sizes).weights(rows[:loop_coalitions])
+    weights = averaging_weights(rows[:loop_coalitions], sizes)
     start = named(arch, module, base)
 
     def one_by_one() -> np.ndarray:

@@ -53,7 +53,7 @@ def real_round(n: int) -> fk.Game:
     batches = [streams.generator("client", i) for i in range(n)]
     moved = fk.train_clients(arch, base.repeat(n, 1), data, fk.LocalSGD(lr=0.1), batches)
     scores = fk.Evaluator(arch, shared.x_val[:200], shared.y_val[:200], "accuracy")
-    return fk.tabulate(fk.RoundGame(scores, base, moved - base, shared.sizes))
+    return fk.tabulate(fk.round_game(scores, base, moved, shared.sizes))
 
 
 def games(n: int) -> dict[str, fk.Game]:

@@ -27,7 +27,7 @@ def value(clients):
     return float((net(x).argmax(dim=1) == y).float().mean())
 """
 ROUND = """
-game = fk.RoundGame(fk.Evaluator(net, x, y), base, updates, sizes)
+game = fk.round_game(net, base, None, sizes, x, y, updates=updates)
 """
 SHAPIQ = (
     WEIGHED

@@ -69,7 +69,7 @@ def build(folder: Path, name: str) -> None:
         trained = fk.train_clients(arch, base.repeat(k, 1), data, fk.LocalSGD(lr=0.1), batches)
         for utility in UTILITIES if number in (1, 5) else ():
             scores = fk.Evaluator(arch, federation.x_val[chosen], federation.y_val[chosen], utility)
-            game = fk.RoundGame(scores, base, trained - base, sizes)
+            game = fk.round_game(scores, base, trained, sizes)
             values = fk.tabulate(game, batch_size=4096).table
             tables[f"{utility}-{number}"] = values.astype(np.float32 if values.ndim > 1 else float)
         weights = trained.new_tensor(sizes / sizes.sum())

@@ -16,7 +16,7 @@ import torch
 
 import fedkit as fk
 from benchmarks.coalitions import environment
-from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
+from fedkit.methods.fedtsv import gram_matrix, trajectory_game
 from reproduction.fedtsv.timings import averaging, clock, made_up
 
 PERMUTATIONS, WHOLE = 10, 1 << 15
@@ -34,7 +34,7 @@ def main(model: str = "mlp-64", threads: int = 1) -> list[dict]:
         updates, reference = made_up(k, p)
 
         def exact(u: torch.Tensor = updates, d: torch.Tensor = reference) -> np.ndarray:
-            return fk.shapley(TrajectoryGame(gram_matrix(torch.cat([u, d[None]])))).values
+            return fk.shapley(trajectory_game(gram_matrix(torch.cat([u, d[None]])))).values
 
         slow = averaging(updates, reference)
 

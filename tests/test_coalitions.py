@@ -10,7 +10,8 @@ import torch
 from rounding import assert_close
 from torch import nn
 
-from fedkit.federated.round_games import RoundGame
+from fedkit.federated.round_games import round_game
+from fedkit.games.coalitions import averaging_weights
 from fedkit.learning.evaluation import Evaluator, share_right
 from fedkit.learning.evaluation import _margins as margins_of
 from fedkit.learning.models import build
@@ -37,6 +38,10 @@ def setting(name, shape, n=37, seed=0):
     return arch, base, updates, x, torch.from_numpy(rng.integers(0, 3, n))
 
 
+def round_of(evaluator, base, updates, sizes=SIZES):
+    return round_game(evaluator, base, None, sizes, updates=updates)
+
+
 def plain_logits(arch, base, updates, x, w):
     """Average, then one forward pass, in double precision (the oracle)."""
     params = base.double() + torch.from_numpy(w) @ updates.double()
@@ -59,13 +64,13 @@ def plain_utility(utility, logits, y):
 @pytest.mark.parametrize(("name", "shape"), ARCHS)
 def test_values_are_those_of_averaged_models(name, shape, path):
     arch, base, updates, x, y = setting(name, shape)
-    weights = RoundGame(Evaluator(arch, x, y), base, updates, SIZES).weights(ALL)
+    weights = averaging_weights(ALL, np.array(SIZES))
     logits = [plain_logits(arch, base, updates, x, w) for w in weights]
     for utility in ("accuracy", "negative_loss", "class_accuracy"):
         evaluator = Evaluator(arch, x, y, utility, path=path)
         expected = np.array([plain_utility(utility, z, y) for z in logits])
         assert len(np.unique(expected, axis=0)) > 1
-        got = RoundGame(evaluator, base, updates, SIZES)(ALL)
+        got = round_of(evaluator, base, updates)(ALL)
         assert got.dtype == np.float64
         assert_close(got, expected)
         few = evaluator.evaluate(evaluator.prepare(base, updates), weights[5:7])  # the direct way
@@ -77,10 +82,10 @@ def test_values_are_those_of_averaged_models(name, shape, path):
 def test_a_round_keeps_its_updates_whatever_becomes_of_the_buffers():
     arch, base, updates, x, y = setting("mlp-9", (1, 8, 8))
     evaluator = Evaluator(arch, x, y, "negative_loss")
-    kept = RoundGame(evaluator, base, updates, SIZES)(ALL)
+    kept = round_of(evaluator, base, updates)(ALL)
     for mine in (torch.clone, lambda tensor: tensor.clone().numpy()):
         start, buffer = mine(base), mine(updates)
-        game = RoundGame(evaluator, start, buffer, SIZES)
+        game = round_of(evaluator, start, buffer)
         start[:], buffer[:] = 1.0, -1.0
         assert_close(game(ALL), kept)
 
@@ -88,17 +93,19 @@ def test_a_round_keeps_its_updates_whatever_becomes_of_the_buffers():
 def test_weights_and_empty_coalitions():
     arch, base, updates, x, y = setting("mlp-9", (1, 8, 8))
     evaluator = Evaluator(arch, x, y, "negative_loss")
-    game = RoundGame(evaluator, base, updates, SIZES)
+    game = round_of(evaluator, base, updates)
     assert game.n_players == K
-    weights = game.weights(np.array([[0, 0, 0, 0], [0, 0, 1, 0], [1, 1, 1, 0], [1, 0, 0, 1]]) > 0)
+    weights = averaging_weights(
+        np.array([[0, 0, 0, 0], [0, 0, 1, 0], [1, 1, 1, 0], [1, 0, 0, 1]]) > 0, game.sizes
+    )
     np.testing.assert_allclose(weights[0], 0)
     np.testing.assert_allclose(weights[1], 0)  # client 2 has no data: its coalition is the base
     np.testing.assert_allclose(weights[2], [5 / 6, 1 / 6, 0, 0])
     np.testing.assert_allclose(weights[3], [5 / 17, 0, 0, 12 / 17])
     values = game(ALL)
     assert values[0] == pytest.approx(evaluator.utilities(base[None])[0], rel=1e-5)
-    uniform = RoundGame(evaluator, base, updates, weighting="uniform")
-    np.testing.assert_allclose(uniform.weights(ALL[-1:]), [[0.25] * 4])
+    uniform = round_game(evaluator, base, None, updates=updates, weighting="uniform")
+    assert (uniform.sizes == 1).all()
     assert uniform(ALL[2:3])[0] != pytest.approx(values[0], rel=1e-4)
 
 
@@ -109,7 +116,7 @@ def test_chunks_do_not_change_the_result(name, shape, path, monkeypatch):
 
     def game_of(memory_mb):
         evaluator = Evaluator(arch, x, y, "negative_loss", memory_mb=memory_mb, path=path)
-        return RoundGame(evaluator, base, updates, SIZES)
+        return round_of(evaluator, base, updates)
 
     values, tight = game_of(None)(ALL), game_of(1)
     assert_close(tight(ALL), values)
@@ -126,11 +133,14 @@ def test_small_requests_share_the_first_layer_once_that_pays():
     for (name, shape), shared in ((ARCHS[0], True), (ARCHS[2], False)):  # LeNet: convolves
         arch, base, updates, x, y = setting(name, shape)
         evaluator = Evaluator(arch, x, y, "negative_loss")
-        whole = RoundGame(evaluator, base, updates, SIZES)(ALL)
-        game = RoundGame(evaluator, base, updates, SIZES)
-        for i, row in enumerate(ALL):
-            assert (game.prepared.first is not None) == (shared and i > K)
-            assert_close(game(row[None])[0], whole[i])
+        whole = round_of(evaluator, base, updates)(ALL)
+        prepared, weights = (
+            evaluator.prepare(base, updates),
+            averaging_weights(ALL, np.array(SIZES)),
+        )
+        for i, row in enumerate(weights):
+            assert (prepared.first is not None) == (shared and i > K)
+            assert_close(evaluator.evaluate(prepared, row[None])[0], whole[i])
 
 
 @pytest.mark.parametrize("name", ["mlp-9", "lenet5"])
@@ -157,20 +167,19 @@ def test_a_model_of_nan_has_no_utility_and_leaves_its_neighbours_alone(name, uti
 def test_margins_are_positive_where_a_prediction_is_right(name, shape, path):
     arch, base, updates, x, y = setting(name, shape)
     right, margins = (
-        RoundGame(Evaluator(arch, x, y, u, path=path), base, updates, SIZES)
+        round_of(Evaluator(arch, x, y, u, path=path), base, updates)
         for u in ("accuracy", "margins")
     )
     found = margins(ALL)
     assert found.shape == (len(ALL), len(y))
     assert np.array_equal(share_right(found), right(ALL))
-    logits = plain_logits(arch, base, updates, x, margins.weights(ALL[5:6])[0])
+    logits = plain_logits(arch, base, updates, x, averaging_weights(ALL[5:6], margins.sizes)[0])
     others = logits.clone()
     others[torch.arange(len(y)), y] = -torch.inf
     plain = logits[torch.arange(len(y)), y] - others.max(dim=1).values
     assert_close(found[5], plain.numpy())
     game, score = right.lifted
     assert np.array_equal(score(game(ALL)), right(ALL))
-    assert right.evaluator.utility == "accuracy"
     assert margins.lifted is None
 
 
@@ -195,7 +204,7 @@ ARCH, BASE, UPDATES, X, Y = setting("mlp-9", (1, 8, 8))
 
 
 def game(base=BASE, updates=UPDATES, sizes=SIZES):
-    return RoundGame(Evaluator(ARCH, X, Y), base, updates, sizes)
+    return round_of(Evaluator(ARCH, X, Y), base, updates, sizes)
 
 
 def test_whole_models_in_the_place_of_updates_are_told():
@@ -212,9 +221,9 @@ def test_whole_models_in_the_place_of_updates_are_told():
     ("make", "message"),
     [
         (lambda: game(updates=UPDATES.clone().index_fill_(0, torch.tensor([2]), torch.nan)),
-         "update of client 2 holds a NaN"),
+         r"updates\[2\] holds a NaN"),
         (lambda: game(base=BASE * torch.inf), "global model has diverged"),
-        (lambda: game(updates=UPDATES[:0], sizes=[]), "base has shape"),
+        (lambda: game(updates=UPDATES[:0], sizes=[]), "updates is empty"),
         (lambda: game()(ALL[:, :1]), "coalitions have shape"),
         (lambda: Evaluator(ARCH, X, Y).utilities(UPDATES[:, :1]), "models have shape"),
         (lambda: Evaluator(ARCH, X, Y + 1), "labels lie in"),

@@ -52,7 +52,7 @@ def test_scores_of_a_round_agree_with_each_other():
     frequency = np.bincount(f.y_val.numpy(), minlength=f.n_classes) / len(f.y_val)
     scores = scores_of_round(r, 0.01, frequency)
     plain = Evaluator(r.architecture, f.x_val, f.y_val, "accuracy", device="cpu")
-    exact = fk.shapley(fk.RoundGame(plain, r.base, r.updates, r.sizes)).values
+    exact = fk.shapley(fk.round_game(plain, r.base, None, r.sizes, updates=r.updates)).values
     assert_close(scores["MR"], 100 * exact)
     assert set(scores) >= {"GTG", "MS-MR", "MS-GTG", "class mean", "cosine", "size"}
     assert all(v.shape == (3,) for v in scores.values())

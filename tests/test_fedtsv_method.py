@@ -11,15 +11,15 @@ from toyrounds import a_round
 import fedkit as fk
 from fedkit.federated.adversaries import LabelFlip
 from fedkit.federated.selection import ClientTable
-from fedkit.methods.cgsv import CosineGame, CosineValues, LeaveOneOut, OracleWeights, RunningCosine
+from fedkit.methods.cgsv import CosineValues, LeaveOneOut, OracleWeights, RunningCosine, cosine_game
 from fedkit.methods.fedtsv import (
     UTILITIES,
     ContributionWeights,
-    TrajectoryGame,
     TrajectoryValues,
     equal_lengths,
     gram_matrix,
     reference_updates,
+    trajectory_game,
 )
 
 RULES = {
@@ -54,7 +54,7 @@ def directly(updates, reference, coalition, utility, eps=1e-12):
 @pytest.mark.parametrize("utility", UTILITIES)
 def test_the_gram_matrix_gives_every_utility(utility):
     updates, reference = vectors()
-    game = TrajectoryGame(gram_matrix(torch.cat([updates, reference[None]])), utility)
+    game = trajectory_game(gram_matrix(torch.cat([updates, reference[None]])), utility)
     coalitions = fk.all_coalitions(5)
     expected = [directly(updates, reference, c, utility) for c in coalitions]
     np.testing.assert_allclose(game(coalitions), expected, atol=1e-9)
@@ -88,7 +88,7 @@ def test_sampling_agrees_with_the_gram_matrix():
     reference = reference_updates([r])[0]
     expected = [directly(r.updates, reference, c, "exponential") for c in fk.all_coalitions(3)]
     assert_close(exact.values, fk.shapley(fk.table_game(np.array(expected))).values)
-    game = TrajectoryGame(gram_matrix(torch.cat([r.updates, reference[None]])))
+    game = trajectory_game(gram_matrix(torch.cat([r.updates, reference[None]])))
     sampled = TrajectoryValues(fk.PermutationSampling(), budget=4).value([r])[0]
     again = fk.estimate(game, fk.PermutationSampling(), budget=4, seed=r.streams.child("valuation"))
     np.testing.assert_array_equal(sampled.values, again.values)
@@ -108,12 +108,15 @@ def test_without_a_reference_nobody_is_worth_anything():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TrajectoryGame(np.eye(1)), "m >= 2"),
-        (lambda: TrajectoryGame(np.diag([1.0, 0.0])), "the reference has length zero"),
-        (lambda: TrajectoryGame(np.array([[1.0, 2.0], [2.0, 1.0]])), "no matrix of inner products"),
+        (lambda: trajectory_game(np.eye(1)), "m >= 2"),
+        (lambda: trajectory_game(np.diag([1.0, 0.0])), "the reference has length zero"),
+        (
+            lambda: trajectory_game(np.array([[1.0, 2.0], [2.0, 1.0]])),
+            "no matrix of inner products",
+        ),
         (lambda: TrajectoryValues(budget=5), "budget is 5, but exact values"),
         (lambda: OracleWeights((-1,)), "a client of excluded is -1"),
-        (lambda: CosineGame(np.full((3, 3), np.inf)), "not finite"),
+        (lambda: cosine_game(np.full((3, 3), np.inf)), "not finite"),
         (lambda: RunningCosine(alpha=2), "alpha is 2"),
     ],
 )
@@ -132,7 +135,7 @@ def test_exact_values_say_whose_own_update_beats_standing_still():
 
 def test_cosine_values_by_hand():
     updates = torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
-    plain = CosineGame(gram_matrix(updates))
+    plain = cosine_game(gram_matrix(updates))
     total = updates.sum(dim=0).numpy()
     for c, v in zip(fk.all_coalitions(3), plain(fk.all_coalitions(3)), strict=True):
         mine = updates.numpy()[c].sum(axis=0)

@@ -16,7 +16,7 @@ from scipy import sparse
 from fedkit.columnfiles import read_columns
 from fedkit.fedvalue import columns as module
 from fedkit.fedvalue.columns import VerticalData, discretise, joint_codes, label_codes, pca
-from fedkit.fedvalue.information import CMIGame, entropy, mshapley_cmi
+from fedkit.fedvalue.information import cmi_game, entropy, mshapley_cmi
 from fedkit.streams import Streams
 
 
@@ -280,7 +280,7 @@ def test_parties_as_a_dict_and_levels_that_are_kept():
     found = mshapley_cmi(data)
     assert found.names == ("bank", "shop")
     assert found.values == pytest.approx([entropy(y) / 2] * 2)
-    assert CMIGame(data)([[1, 0]])[0] == pytest.approx(entropy(y))
+    assert cmi_game(data)([[1, 0]])[0] == pytest.approx(entropy(y))
     assert mshapley_cmi(None, y, offers).values.tolist() == mshapley_cmi(plain).values.tolist()
     with pytest.raises(ValueError, match="each of the 2 columns of shop"):
         VerticalData(None, y, offers, discrete=[None, None, [True]])

@@ -463,11 +463,11 @@ def test_of_a_round_it_is_closer_than_what_sees_utilities_alone():
     batches = [streams.generator("client", i) for i in range(9)]
     trained = fk.train_clients(arch, base.repeat(9, 1), data, fk.LocalSGD(lr=0.1), batches)
     evaluator = fk.Evaluator(arch, federation.x_val, federation.y_val, device="cpu")
-    game = fk.RoundGame(evaluator, base, trained - base, federation.sizes)
+    game = fk.round_game(evaluator, base, trained, federation.sizes)
     exact = shapley(game).values
     table, estimator = tabulate(game), ProxySampling(sizes=federation.sizes)
     assert estimate(game, ProxySampling(), 40, 1) == estimate(game, estimator, 40, 1)
-    uniform = fk.RoundGame(evaluator, base, trained - base, weighting="uniform")
+    uniform = fk.round_game(evaluator, base, trained, weighting="uniform")
     assert (uniform.sizes == 1).all()
     assert estimate(game, ProxySampling(sizes=np.ones(9)), 40, 1) != estimate(
         game, estimator, 40, 1

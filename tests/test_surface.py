@@ -237,7 +237,7 @@ def games() -> Iterator[Row]:
     yield "table_game", fk.table_game, {"values": [0.0, 1.0]}, {
         "values": [[], [0.0], [1, 2, 3]],
     }  # fmt: skip
-    yield "TrajectoryGame", fk.TrajectoryGame, {"gram": np.eye(3)}, {
+    yield "trajectory_game", fk.trajectory_game, {"gram": np.eye(3)}, {
         "gram": [*NUMBERS, np.zeros((2, 3)), np.full((2, 2), NAN)], "utility": CHOICE,
         "eps": real(0),
     }  # fmt: skip
@@ -313,12 +313,13 @@ def federations() -> Iterator[Row]:
         "y": [*tensors, f.y_val * NAN, f.y_val + 0.5], "device": devices,
         "utility": CHOICE, "memory_mb": optional(whole(1)), "path": CHOICE,
     }  # fmt: skip
-    yield "RoundGame", fk.RoundGame, {
-        "evaluator": w["evaluator"], "base": base, "updates": updates, "sizes": [1, 2],
+    yield "round_game", fk.round_game, {
+        "module": w["evaluator"], "base": base, "trained": base + updates, "sizes": [1, 2],
     }, {
-        "evaluator": OBJECT, "base": [*tensors, base * NAN],
-        "updates": [*tensors, updates * INF],
+        "module": OBJECT, "base": [*tensors, base * NAN, base * 1j],
+        "trained": [*OBJECT, *tensors, updates * INF, updates * 1j],
         "sizes": [*NUMBERS, [1, -1], [1, 2, 3]], "weighting": CHOICE,
+        "x": [f.x_val], "utility": ["margins"], "device": ["cpu"],
     }  # fmt: skip
     yield "Evaluator.utilities", w["evaluator"].utilities, {"rows": base[None]}, {
         "rows": [*tensors, base],
@@ -367,7 +368,7 @@ def federations() -> Iterator[Row]:
     yield "Adversaries", fk.Adversaries, {"attacks": {}}, {
         "attacks": [v for v in OBJECT if v != {}] + [{0: "a"}, {0.5: federated.LabelFlip(4)}],
     }  # fmt: skip
-    yield "RetrainingGame", federated.RetrainingGame, {
+    yield "retraining_game", federated.retraining_game, {
         "federation": f, "architecture": arch, "local": w["local"], "rounds": 1,
     }, {
         "federation": OBJECT, "architecture": OBJECT, "local": OBJECT, "rounds": whole(1),
@@ -407,7 +408,7 @@ def vertical() -> Iterator[Row]:
         "names": [*optional(OBJECT), ["a"], ["a", "a"]],
         "discrete": [*optional(OBJECT), ["a", "b", "c"], [1, 2, 3], [True]],
     }  # fmt: skip
-    yield "CMIGame", fedvalue.CMIGame, {"x_task": columns}, binning | {
+    yield "cmi_game", fedvalue.cmi_game, {"x_task": columns}, binning | {
         "x_task": OBJECT, "correction": CHOICE,
     }  # fmt: skip
     yield "discretise", fedvalue.discretise, {"x": [1.0, 2.0]}, binning | {
@@ -419,8 +420,8 @@ def vertical() -> Iterator[Row]:
         "budget": optional(whole(1)), "seed": SEED,
     }  # fmt: skip
     parts = {"x_task": columns.x_task, "y": label, "parties": columns.parties}
-    for call in (fedvalue.CMIGame, fedvalue.mshapley_cmi, fedvalue.permutation_p_values):
-        named = {} if call is fedvalue.CMIGame else {"names": [*optional(OBJECT), ["a"]]}
+    for call in (fedvalue.cmi_game, fedvalue.mshapley_cmi, fedvalue.permutation_p_values):
+        named = {} if call is fedvalue.cmi_game else {"names": [*optional(OBJECT), ["a"]]}
         yield f"{call.__name__}(parts)", call, parts, {
             "x_task": [*optional(OBJECT), [{}] * 30, [[1]] * 29 + [[1, 2]]],
             "y": [*OBJECT, label * NAN, label[:5], [{}] * 30],

@@ -5,7 +5,7 @@ import pytest
 import torch
 from rounding import assert_close, assert_trained_alike
 
-from fedkit.federated.round_games import RoundGame
+from fedkit.federated.round_games import round_game
 from fedkit.learning.device import for_each
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.models import build
@@ -77,7 +77,7 @@ def test_two_threads_give_the_numbers_of_one(name, two_threads):
         config = LocalSGD(lr=0.1, batch_size=4, epochs=2)
         trained.append(train_clients(arch, start, data, config, rngs, device="cpu"))
         evaluator = Evaluator(arch, x, y, "negative_loss", device="cpu")
-        game = RoundGame(evaluator, base, trained[0] - start, sizes)
+        game = round_game(evaluator, base, trained[0], sizes)
         values.append(game(np.random.default_rng(1).random((40, 5)) < 0.5))
     assert_trained_alike(trained[0], trained[1], start)
     assert_close(values[0], values[1])

@@ -62,16 +62,16 @@ class ProxySampling(Estimator):
         all orders, damped, for any game.  ``"mixture"``: the sum of "round" and "membership",
         with a rate for each client that is learned.  ``"auto"`` lets cross-validation choose.
     sizes : sequence of float, optional
-        Data sizes of the clients, for the averaging weights; None is the game's own, as a
-        ``RoundGame`` has them (also remembered or normalised), and equal sizes elsewhere.
+        Data sizes of the clients, for the averaging weights; None is the game's own, as that of
+        ``fk.round_game`` has them (also remembered or normalised), and equal sizes elsewhere.
     value : {"shapley", "banzhaf"}
         What is estimated.
     score : callable, optional
         Where the game's utilities are vectors of outputs: a function of ``float[B, m]`` that
         returns what is to be valued, ``float[B]`` or ``[B, q]``.  The proxy then predicts outputs
-        and scores what it predicts.  A ``RoundGame`` with the utility "accuracy" is asked for its
-        margins, image by image, without being told to: they come with every evaluation.  What
-        wraps a game shows its utilities alone.
+        and scores what it predicts.  The game of ``fk.round_game`` with the utility "accuracy" is
+        asked for its margins, image by image, without being told to: they come with every
+        evaluation.  What wraps a game shows its utilities alone.
 
     Notes
     -----

@@ -21,8 +21,8 @@ _LATER = homes(
         "history": "History",
         "rounds": "Plan Strategy keep_latest keep_total run",
         "retraining_cache": "RetrainingCache",
-        "retraining": "RetrainingGame train_with_sizes",
-        "round_games": "RoundGame round_game",
+        "retraining": "retraining_game train_with_sizes",
+        "round_games": "round_game",
     }
 )
 

@@ -27,7 +27,7 @@ from fedkit.learning.models import Model
 from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.streams import Streams
 
-__all__ = ["InOrder", "RetrainingGame", "TrainWithSizes", "check_sizes", "train_with_sizes"]
+__all__ = ["InOrder", "TrainWithSizes", "check_sizes", "retraining_game", "train_with_sizes"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -246,8 +246,19 @@ def _in_sample_space(
 TrainWithSizes = Callable[..., FloatArray]
 
 
-class RetrainingGame(Game):
-    """The coalition game of retraining: test accuracy of the federation of S alone.
+def retraining_game(
+    federation: Federation,
+    architecture: Model,
+    local: LocalSGD,
+    rounds: int,
+    seed: int = 0,
+    *,
+    chunk: int = 64,
+    device: str | torch.device | None = None,
+    train: TrainWithSizes = train_with_sizes,
+    adversaries: Adversaries | None = None,
+) -> Game:
+    """Return the game of retraining: test accuracy of the federation of each coalition alone.
 
     The empty coalition keeps the initial model.
 
@@ -264,40 +275,31 @@ class RetrainingGame(Game):
         :class:`~fedkit.federated.retraining_cache.RetrainingCache` that remembers.
     adversaries : Adversaries, optional
         Who changes its update, as in :func:`train_with_sizes`; a cache knows nobody who does.
+
+    Returns
+    -------
+    Game
     """
+    whole("rounds", rounds, 1)
+    whole("chunk", chunk, 1)
+    whole("seed", seed, 0)
+    _check_parts(federation, architecture, local)
+    find_device(device)
+    function("train", train)
+    if adversaries is not None and train is not train_with_sizes:
+        raise ValueError("adversaries train without a cache: leave train out")
+    check_cast(federation, adversaries)
+    cast = {} if adversaries is None else {"adversaries": adversaries}
 
-    def __init__(
-        self,
-        federation: Federation,
-        architecture: Model,
-        local: LocalSGD,
-        rounds: int,
-        seed: int = 0,
-        chunk: int = 64,
-        device: str | None = None,
-        train: TrainWithSizes = train_with_sizes,
-        adversaries: Adversaries | None = None,
-    ) -> None:
-        whole("rounds", rounds, 1)
-        whole("chunk", chunk, 1)
-        whole("seed", seed, 0)
-        _check_parts(federation, architecture, local)
-        find_device(device)
-        function("train", train)
-        if adversaries is not None and train is not train_with_sizes:
-            raise ValueError("adversaries train without a cache: leave train out")
-        check_cast(federation, adversaries)
-        cast = {} if adversaries is None else {"adversaries": adversaries}
+    def accuracies(coalitions: Coalitions) -> FloatArray:
+        amounts = coalitions * federation.sizes
+        sizes = amounts[:, None, :].repeat(rounds, axis=1)
+        values = np.zeros(len(sizes))
+        for lo in range(0, len(sizes), chunk):
+            values[lo : lo + chunk] = train(
+                federation, architecture, local, sizes[lo : lo + chunk],
+                seed=seed, every_round=False, device=device, **cast,
+            )[:, 0]  # fmt: skip
+        return values
 
-        def accuracies(coalitions: Coalitions) -> FloatArray:
-            amounts = coalitions * federation.sizes
-            sizes = amounts[:, None, :].repeat(rounds, axis=1)
-            values = np.zeros(len(sizes))
-            for lo in range(0, len(sizes), chunk):
-                values[lo : lo + chunk] = train(
-                    federation, architecture, local, sizes[lo : lo + chunk],
-                    seed=seed, every_round=False, device=device, **cast,
-                )[:, 0]  # fmt: skip
-            return values
-
-        super().__init__(federation.n_clients, accuracies)
+    return Game(federation.n_clients, accuracies)

@@ -10,127 +10,41 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedkit.checks import choice, having, vector, warn
-from fedkit.games.coalitions import Coalitions, as_coalitions, averaging_weights
+from fedkit.checks import brief, choice, vector, warn
+from fedkit.games.coalitions import Coalitions, Utilities, averaging_weights
 from fedkit.games.game import Game
-from fedkit.learning.device import as_tensor, samples_of
+from fedkit.learning.device import samples_of
 from fedkit.learning.evaluation import Evaluator, Named, Score, share_right
 from fedkit.learning.models import Model, model_of, state_of
 
-__all__ = ["RoundGame", "round_game"]
-
-
-class RoundGame(Game):
-    """The cooperative game of one round: clients are players, the value is the model's utility.
-
-    The model of a coalition S is ``base + sum_{i in S} w_i(S) updates_i`` with
-    ``w_i(S) = n_i / n_S`` (weighting "size", the M_S of Liu et al., 2022) or ``1 / |S|``
-    ("uniform").  The empty coalition keeps `base`, so ``v(empty) = utility(base)``.
-
-    Parameters
-    ----------
-    evaluator : Evaluator
-    base : float32 tensor or array ``[P]``
-        Global model that the clients received.
-    updates : float32 tensor or array ``[k, P]``, or a list of k rows
-        Client models minus `base`.
-    sizes : array of k numbers, optional
-        Data sizes; needed for weighting "size".  A coalition whose sizes sum to zero holds no
-        data: its model is `base`.
-    weighting : {"size", "uniform"}
-
-    Attributes
-    ----------
-    sizes : float64 array ``[k]``
-        By which updates are averaged; ones if uniformly.
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree, sizes are negative, or anything is not finite.
-
-    Warns
-    -----
-    UserWarning
-        If the updates look like whole models.
-    """
-
-    def __init__(
-        self,
-        evaluator: Evaluator,
-        base: Tensor | np.ndarray,
-        updates: Tensor | np.ndarray | Sequence[Tensor] | Sequence[np.ndarray],
-        sizes: Sequence[float] | np.ndarray | None = None,
-        weighting: Literal["size", "uniform"] = "size",
-    ) -> None:
-        having("evaluator", evaluator, "model", "prepare", "evaluate")
-        choice("weighting", weighting, ("size", "uniform"))
-        base, updates = as_tensor("base", base), as_tensor("updates", updates)
-        base, updates = (t.to(evaluator.model.row_dtype) for t in (base, updates))
-        p = evaluator.model.size
-        if base.shape != (p,) or updates.dim() != 2 or updates.shape[1] != p or not len(updates):
-            raise ValueError(
-                f"base has shape {tuple(base.shape)} and updates {tuple(updates.shape)}; "
-                f"({p},) and (k, {p}) with k >= 1 are expected"
-            )
-        if not bool(torch.isfinite(base).all()):
-            raise ValueError("base holds a NaN or an infinity: the global model has diverged")
-        bad = torch.nonzero(~torch.isfinite(updates.sum(dim=1))).flatten().tolist()
-        if bad:
-            raise ValueError(
-                f"the update of client {bad[0]} holds a NaN or an infinity ({len(bad)} of "
-                f"{len(updates)} clients): leave it out, or lower the learning rate"
-            )
-        if _are_models(base, updates):
-            warn(
-                "all updates are nearer to base than to zero, as whole models are: updates are "
-                "the clients' models minus base"
-            )
-        if weighting == "size" and sizes is None:
-            raise ValueError('weighting "size" needs sizes; pass them, or use "uniform"')
-        k = len(updates)
-        shares = vector("sizes", sizes, k) if weighting == "size" else np.ones(k)
-        if (shares < 0).any():
-            raise ValueError(f"sizes are {sizes}; {k} finite numbers of at least 0 are expected")
-        self.evaluator = evaluator
-        self.prepared = evaluator.prepare(base, updates)
-        super().__init__(k, self._utilities, sizes=shares)
-        if getattr(evaluator, "utility", None) == "accuracy":
-            by_image = copy(evaluator)  # the same round image by image, at the same price
-            by_image.utility = "margins"
-            margins = Game(k, lambda rows: by_image.evaluate(self.prepared, self.weights(rows)))
-            self.lifted = margins, share_right
-
-    def weights(self, coalitions: np.ndarray) -> np.ndarray:
-        """Weight of each client in each coalition, float64 ``[B, k]``; rows sum to 1 (or 0)."""
-        assert self.sizes is not None
-        return averaging_weights(as_coalitions(coalitions, self.n_players), self.sizes)
-
-    def _utilities(self, coalitions: Coalitions) -> np.ndarray:
-        return self.evaluator.evaluate(self.prepared, self.weights(coalitions))
+__all__ = ["game_of_updates", "round_game"]
 
 
 def round_game(
-    module: nn.Module | Model,
+    module: nn.Module | Model | Evaluator,
     base: Any,
     trained: Sequence[Any] | Tensor | np.ndarray | None,
-    sizes: Sequence[float] | np.ndarray | None,
-    x: Any,
+    sizes: Sequence[float] | np.ndarray | None = None,
+    x: Any = None,
     y: Any = None,
     utility: Named | Score = "accuracy",
     *,
     updates: Sequence[Any] | Tensor | np.ndarray | None = None,
     weighting: Literal["size", "uniform"] = "size",
     device: str | torch.device | None = None,
-) -> RoundGame:
-    """Return the game of a round of one's own: what each client's model is worth.
+) -> Game:
+    """Return the game of a round: what the average of each coalition's models is worth.
 
-    A coalition's model is the average of its members' states, running statistics among them, as a
-    server averages state_dicts; whole-number buffers are those of `base`.
+    The model of a coalition S is ``base + sum_{i in S} w_i(S) (trained_i - base)`` with
+    ``w_i(S) = n_i / n_S`` (weighting "size", the M_S of Liu et al. 2022) or ``1 / |S|``
+    ("uniform").  The empty coalition, and one whose sizes sum to 0, keeps `base`.  Running
+    statistics are averaged as a server averages state_dicts; whole-number buffers are those of
+    `base`.
 
     Parameters
     ----------
-    module : torch.nn.Module
+    module : torch.nn.Module, Model or Evaluator
+        An ``fk.Evaluator`` has validation data, utility and device already.
     base : state_dict, module, path of a checkpoint or row ``[P]``
         The global model that the clients received.
     trained : list of k of these
@@ -146,12 +60,18 @@ def round_game(
 
     Returns
     -------
-    RoundGame
+    Game
 
     Raises
     ------
     ValueError
-        If keys are missing or too many, shapes disagree, or a number is not finite.
+        If keys are missing or too many, shapes disagree, sizes are negative, or a number is not
+        finite.
+
+    Warns
+    -----
+    UserWarning
+        If the updates look like whole models.
 
     Examples
     --------
@@ -165,16 +85,74 @@ def round_game(
     """
     if (trained is None) == (updates is None):
         raise ValueError("give the clients' models as trained, or their differences as updates")
-    name: str = "trained" if updates is None else "updates"
-    given: Any = trained if updates is None else updates
-    whole, states = state_of(base), [state_of(one) for one in given]
-    keys = states[0] if states and isinstance(states[0], Mapping) else None
-    x, y = samples_of(x, y)
-    model = model_of(module, x, keys, base=whole if isinstance(whole, Mapping) else None)
-    start = model.row(whole, "base", others=True)
-    rows = torch.stack([model.row(one, f"{name}[{i}]") for i, one in enumerate(states)])
-    evaluator = Evaluator(model, x, y, utility, device=device)
-    return RoundGame(evaluator, start, rows if trained is None else rows - start, sizes, weighting)
+    choice("weighting", weighting, ("size", "uniform"))
+    name, given = ("trained", trained) if updates is None else ("updates", updates)
+    if not isinstance(given, Sequence | Tensor | np.ndarray) or isinstance(given, str | bytes):
+        raise ValueError(f"{name} is {brief(given)}; expected a list with a model of each client")
+    if not isinstance(module, nn.Module | Model | Evaluator):
+        raise ValueError(
+            f"module is {brief(module)}; expected a torch.nn.Module or an fk.Evaluator"
+        )
+    whole = state_of(base, "base")
+    states = [state_of(one, f"{name}[{i}]") for i, one in enumerate(given)]
+    if not states:
+        raise ValueError(f"{name} is empty; give the model of at least one client")
+    if isinstance(module, Evaluator):
+        if x is not None or y is not None or utility != "accuracy" or device is not None:
+            raise ValueError("the evaluator has x, y, utility and device; leave them out beside it")
+        evaluator = module
+    else:
+        keys = states[0] if isinstance(states[0], Mapping) else None
+        x, y = samples_of(x, y)
+        state = whole if isinstance(whole, Mapping) else None
+        evaluator = Evaluator(model_of(module, x, keys, base=state), x, y, utility, device=device)
+    start = evaluator.model.row(whole, "base", others=True)
+    rows = [evaluator.model.row(one, f"{name}[{i}]") for i, one in enumerate(states)]
+    moves = torch.stack([row.to(start.device) for row in rows])
+    if updates is None:
+        moves = moves - start
+    elif _are_models(start, moves):
+        warn(
+            "all updates are nearer to base than to zero, as whole models are: updates are "
+            "the clients' models minus base"
+        )
+    _check_finite(start, moves, name)
+    k = len(moves)
+    if weighting == "size" and sizes is None:
+        raise ValueError('weighting "size" needs sizes; pass them, or use "uniform"')
+    shares = vector("sizes", sizes, k) if weighting == "size" else np.ones(k)
+    if (shares < 0).any():
+        raise ValueError(f"sizes are {brief(sizes)}; expected {k} finite numbers of at least 0")
+    return game_of_updates(evaluator, start, moves, shares)
+
+
+def game_of_updates(evaluator: Evaluator, base: Tensor, updates: Tensor, sizes: Utilities) -> Game:
+    """Return the game of updates ``[k, P]`` that are averaged by sizes float64 ``[k]``."""
+    prepared = evaluator.prepare(base, updates)
+
+    def game_by(judge: Evaluator) -> Game:
+        def utilities(coalitions: Coalitions) -> Utilities:
+            return judge.evaluate(prepared, averaging_weights(coalitions, sizes))
+
+        return Game(len(updates), utilities, sizes=sizes)
+
+    game = game_by(evaluator)
+    if evaluator.utility == "accuracy":
+        by_image = copy(evaluator)  # the same round image by image, at the same price
+        by_image.utility = "margins"
+        game.lifted = game_by(by_image), share_right
+    return game
+
+
+def _check_finite(base: Tensor, updates: Tensor, name: str) -> None:
+    if not bool(torch.isfinite(base).all()):
+        raise ValueError("base holds a NaN or an infinity: the global model has diverged")
+    bad = torch.nonzero(~torch.isfinite(updates.sum(dim=1))).flatten().tolist()
+    if bad:
+        raise ValueError(
+            f"{name}[{bad[0]}] holds a NaN or an infinity ({len(bad)} of {len(updates)} clients): "
+            "leave such clients out, or lower the learning rate"
+        )
 
 
 def _are_models(base: Tensor, updates: Tensor) -> bool:

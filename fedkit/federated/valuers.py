@@ -12,7 +12,7 @@ import torch
 
 from fedkit.checks import choice, flag, having, one_line, whole
 from fedkit.estimators import Estimator, estimate_many
-from fedkit.federated.round_games import RoundGame
+from fedkit.federated.round_games import game_of_updates
 from fedkit.games.exact import shapley
 from fedkit.games.game import Game, NoGainRule, normalise
 from fedkit.games.valuation import Valuation
@@ -77,7 +77,8 @@ class Round:
         Normalised, v(empty) = 0 and v(N) = 1; a round without a gain follows `no_gain`
         (:func:`fedkit.games.game.normalise`), by default it is only shifted.
         """
-        game = RoundGame(self.evaluator, self.base, self.updates, self.sizes, self.weighting)
+        sizes = self.sizes if self.weighting == "size" else np.ones(len(self.sizes))
+        game = game_of_updates(self.evaluator, self.base, self.updates, sizes.astype(np.float64))
         return normalise(game, no_gain=no_gain) if normalised else game
 
     @property

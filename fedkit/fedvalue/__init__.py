@@ -11,7 +11,7 @@ from fedkit.extras import homes, later
 _NAMES = homes(
     {
         "columns": "VerticalData discretise joint_codes",
-        "information": "CMIGame PartyValues mshapley_cmi mshapley_from_table",
+        "information": "PartyValues cmi_game mshapley_cmi mshapley_from_table",
         "protocol.messages": "Table Upload",
         "protocol.parties": "count_securely",
         "report": "assess",

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "EXACT_WORK", "WALKS", "CMIGame", "CoalitionCells", "Correction", "NullContributions",
-    "PartyValues", "cells_of_table", "coalition_cells", "conditional_mutual_information",
-    "entropy", "mshapley_cmi", "mshapley_from_table", "mutual_information",
+    "EXACT_WORK", "WALKS", "CoalitionCells", "Correction", "NullContributions", "PartyValues",
+    "cells_of_table", "cmi_game", "coalition_cells", "conditional_mutual_information", "entropy",
+    "mshapley_cmi", "mshapley_from_table", "mutual_information",
 ]  # fmt: skip
 
 Correction = Literal["plugin", "miller-madow", "permutation", "knn"]
@@ -153,22 +153,22 @@ def mshapley_cmi(
         whole("budget", budget, 1)
     if estimator is not None:
         having("estimator", estimator, "sample", "accumulator")
-    game: CMIGame | KNNGame
     if correction == "knn":
         data = _vertical_data(x_task, y, parties, names)
-        game, rows, titles = KNNGame(data, seed=seed), data.n_rows, data.names
+        game, rows, titles = knn_game(data, seed), data.n_rows, data.names
     else:
         cells = coalition_cells(x_task, y, parties, names, bins, how, missing)
         if correction == "permutation":
             return _corrected(cells, estimator, budget, seed)
-        game, rows, titles = CMIGame(cells, correction=correction), cells.rows, cells.names
+        game, rows, titles = game_of_cells(cells, correction), cells.rows, cells.names
+    master = float(game(np.zeros((1, game.n_players), dtype=np.bool_))[0])
     if estimator is None and budget is None and _affordable(game.n_players, rows + 5000):
         result = shapley(game)
     else:
         sampler = estimator or PermutationSampling(walks=WALKS if budget is None else None)
         result = estimate(game, sampler, budget, seed)
     return PartyValues(
-        result.values, result.standard_errors, game.master, result.exact, result.evaluations,
+        result.values, result.standard_errors, master, result.exact, result.evaluations,
         titles, correction, None, result.degrees_of_freedom,
     )  # fmt: skip
 
@@ -392,73 +392,75 @@ def _vertical_data(x_task: Any, y: Any, parties: Any, names: Any) -> Any:
     return x_task
 
 
-class CMIGame(Game):
-    """The game of the data parties, ``v(D) = I(X_t X_D; Y)`` (Eq. 5).
+def cmi_game(
+    x_task: Any | VerticalData | CoalitionCells, y: Any = None, parties: Any = None, *,
+    bins: int = 5, how: How = "width", missing: Missing = "own", correction: str = "plugin",
+) -> Game:  # fmt: skip
+    """Return the game of the data parties, ``v(D) = I(X_t X_D; Y)`` in nats (Eq. 5).
 
-    The arguments are those of :func:`mshapley_cmi`, with "plugin" or "miller-madow": plug-in
-    entropies, or plus ``(K - 1) / 2n`` for `K` occupied cells (Miller 1955).
+    ``v`` of no data party is ``I(X_t; Y)`` (Eq. 7).
 
-    Attributes
+    Parameters
     ----------
-    master : float
-        ``v`` of no data party: ``I(X_t; Y)`` (Eq. 7), in nats.
+    x_task, y, parties, bins, how, missing
+        As in :func:`mshapley_cmi`.
+    correction : {"plugin", "miller-madow"}
+        Plug-in entropies, or plus ``(K - 1) / 2n`` for `K` occupied cells (Miller 1955).
+
+    Returns
+    -------
+    Game
     """
+    choice("correction", correction, ("plugin", "miller-madow"))
+    return game_of_cells(coalition_cells(x_task, y, parties, None, bins, how, missing), correction)
 
-    def __init__(
-        self, x_task: Any | VerticalData | CoalitionCells, y: Any = None, parties: Any = None, *,
-        bins: int = 5, how: How = "width", missing: Missing = "own", correction: str = "plugin",
-    ) -> None:  # fmt: skip
-        choice("correction", correction, ("plugin", "miller-madow"))
-        self.cells = coalition_cells(x_task, y, parties, None, bins, how, missing)
-        self.correction = correction
-        labels = totals(self.cells.label, self.cells.n_labels, self.cells.weights)
-        # in the form of _information, so that a constant column tells exactly nothing
-        together = sum_clogc(np.array([self.cells.total]))
-        self._label_entropy = (together - sum_clogc(labels)) / self.cells.total
-        self._occupied_labels = int((labels > 0).sum())
-        super().__init__(len(self.cells.parties), self._informations)
-        self.master = float(self(np.zeros((1, self.n_players), dtype=np.bool_))[0])
 
-    def _informations(self, rows: Coalitions) -> Utilities:
-        return np.array([self._information(members) for members in rows])
+def game_of_cells(cells: CoalitionCells, correction: str) -> Game:
+    """Return :func:`cmi_game` of cells."""
+    n = cells.total
+    labels = totals(cells.label, cells.n_labels, cells.weights)
+    # in the form of what is taken off it, so that a constant column tells exactly nothing
+    label_entropy = (sum_clogc(np.array([n])) - sum_clogc(labels)) / n
+    occupied_labels = int((labels > 0).sum())
 
-    def _information(self, members: NDArray[np.bool_]) -> float:
+    def information(members: NDArray[np.bool_]) -> float:
         """Return ``H(Y) - H(Y | X)`` with ``H(Y | X) = H(XY) - H(X)`` from one count (Eq. 5)."""
-        cells = self.cells.at(members)
-        if cells.pure and self.correction == "plugin":
-            return float(self._label_entropy)
-        counts, split = self.cells.counts(cells)
-        n = self.cells.total
+        at = cells.at(members)
+        if at.pure and correction == "plugin":
+            return float(label_entropy)
+        counts, split = cells.counts(at)
         conditional = (sum_clogc(counts) - sum_clogc(split)) / n
-        if self.correction == "plugin":
-            cells.pure = conditional == 0.0  # more columns split cells and not labels
-            return float(max(self._label_entropy - conditional, 0.0))
-        extra = np.count_nonzero(counts) + self._occupied_labels - np.count_nonzero(split) - 1
-        return float(self._label_entropy - conditional + extra / (2 * n))
+        if correction == "plugin":
+            at.pure = conditional == 0.0  # more columns split cells and not labels
+            return float(max(label_entropy - conditional, 0.0))
+        extra = np.count_nonzero(counts) + occupied_labels - np.count_nonzero(split) - 1
+        return float(label_entropy - conditional + extra / (2 * n))
+
+    def informations(rows: Coalitions) -> Utilities:
+        return np.array([information(members) for members in rows], dtype=np.float64)
+
+    return Game(len(cells.parties), informations)
 
 
-class KNNGame(Game):
-    """The game of the data parties with ``v(D) = I(X_t X_D; Y)`` from nearest neighbours.
+def knn_game(data: VerticalData, seed: int = 0) -> Game:
+    """Return the game of the data parties with ``v(D) = I(X_t X_D; Y)`` from nearest neighbours.
 
     Marginal contributions, differences of two such estimates, tend to be negative for noise, which
     stretches all distances.  Data are numbers, none missing; each column is standardised.
     """
+    task, label = standardise(data.x_task), label_codes(data.y)
+    named = zip(data.parties, data.names, strict=True)
+    parties = [standardise(x, name) for x, name in named]
 
-    def __init__(self, data: VerticalData, seed: int = 0) -> None:
-        self._task = standardise(data.x_task)
-        named = zip(data.parties, data.names, strict=True)
-        self._parties = [standardise(x, name) for x, name in named]
-        self._label, self._seed = label_codes(data.y), seed
-        super().__init__(len(self._parties), self._informations)
-        self.master = float(self(np.zeros((1, self.n_players), dtype=np.bool_))[0])
-
-    def _informations(self, rows: Coalitions) -> Utilities:
+    def informations(rows: Coalitions) -> Utilities:
         values = np.empty(len(rows))
         for b, members in enumerate(rows):
-            chosen = [x for x, taken in zip(self._parties, members, strict=True) if taken]
-            points = np.concatenate([self._task, *chosen], axis=1)
-            values[b] = knn_information(points, self._label, seed=self._seed)
+            chosen = [x for x, taken in zip(parties, members, strict=True) if taken]
+            points = np.concatenate([task, *chosen], axis=1)
+            values[b] = knn_information(points, label, seed=seed)
         return values
+
+    return Game(len(parties), informations)
 
 
 class NullContributions:

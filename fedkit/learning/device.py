@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from fedkit.checks import plain_array, same_rows, unboxed
 
-__all__ = ["as_tensor", "find_device", "for_each", "samples_of"]
+__all__ = ["as_tensor", "find_device", "for_each", "real_tensor", "samples_of"]
 
 T = TypeVar("T")
 
@@ -38,6 +38,14 @@ def as_tensor(name: str, values: Any, dtype: torch.dtype | None = None) -> Tenso
         return torch.as_tensor(values, dtype=dtype).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name} is no tensor and no array of numbers: {error}") from error
+
+
+def real_tensor(name: str, values: Any) -> Tensor:
+    """Return a tensor of real numbers, or refuse what has an imaginary part to lose."""
+    tensor = as_tensor(name, values)
+    if tensor.is_complex():
+        raise ValueError(f"{name} has complex numbers; expected real ones")
+    return tensor
 
 
 def samples_of(x: Any, y: Any = None) -> tuple[Tensor, Tensor]:

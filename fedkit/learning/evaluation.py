@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from fedkit import checks
 from fedkit.learning.chains import affine, convolve_and_pool, grown, largest, plain_pool
-from fedkit.learning.device import as_tensor, find_device, for_each, samples_of
+from fedkit.learning.device import find_device, for_each, real_tensor, samples_of
 from fedkit.learning.models import Model, doubt_probabilities, model_of
 
 __all__ = ["Evaluator", "Prepared", "share_right"]
@@ -118,7 +118,7 @@ class Evaluator:
     >>> evaluator = fk.Evaluator(net, x, x.sum(dim=1), fit)
     >>> evaluator.path
     'first layer, stacked'
-    >>> len(fk.shapley(fk.RoundGame(evaluator, base, updates, [20, 10, 20])).values)
+    >>> len(fk.shapley(fk.round_game(evaluator, base, base + updates, [20, 10, 20])).values)
     3
     """
 
@@ -174,7 +174,7 @@ class Evaluator:
 
     def utilities(self, rows: Array) -> np.ndarray:
         """Utility of each model of ``[B, P]``: float64 ``[B]``, or ``[B, classes]``."""
-        models = as_tensor("models", rows).to(self.device, self._dtype)
+        models = real_tensor("models", rows).to(self.device, self._dtype)
         if models.dim() != 2 or models.shape[1] != self.model.size:
             raise ValueError(
                 f"models have shape {tuple(models.shape)}; [B, {self.model.size}] is "
@@ -186,7 +186,7 @@ class Evaluator:
         """Move one round's rows to the device; base ``[P]``, updates ``[k, P]``."""
 
         def own(name: str, given: Array) -> Tensor:  # the caller may fill its buffers anew
-            return as_tensor(name, given).to(self.device, self._dtype, copy=True)
+            return real_tensor(name, given).to(self.device, self._dtype, copy=True)
 
         return Prepared(own("base", base), own("updates", updates))
 

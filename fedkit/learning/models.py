@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, pairwise
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 
 from fedkit.checks import brief, warn, whole
 from fedkit.learning.chains import chain_of, run_chain
-from fedkit.learning.device import as_tensor
+from fedkit.learning.device import as_tensor, real_tensor
 
 __all__ = ["Model", "build", "classifier", "doubt_probabilities", "model_of", "state_of"]
 
@@ -260,7 +261,7 @@ class Model:
         """
         given = state_of(given)
         if not isinstance(given, Mapping):
-            vector = as_tensor(name, given).to(self.row_dtype)
+            vector = real_tensor(name, given).to(self.row_dtype)
             if tuple(vector.shape) != (self.size,):
                 raise ValueError(
                     f"{name} has shape {tuple(vector.shape)}; ({self.size},) is expected for "
@@ -387,10 +388,14 @@ def _travels(tensor: Any) -> bool:
     return isinstance(tensor, nn.Parameter) or bool(tensor.isfinite().all())
 
 
-def state_of(given: Any) -> Any:
+def state_of(given: Any, name: str = "state") -> Any:
     """Return the state_dict of a module or of a checkpoint's path; other things as they are."""
     if isinstance(given, str | os.PathLike):
-        given = torch.load(given, map_location="cpu", weights_only=True)
+        try:
+            given = torch.load(given, map_location="cpu", weights_only=True)
+        except (OSError, EOFError, RuntimeError, UnpicklingError) as error:
+            told = str(error).partition("\n")[0]
+            raise ValueError(f"{name} is the path {given!s}, no checkpoint: {told}") from error
     if isinstance(given, nn.Module):
         return _unwrapped("a model", given).state_dict()
     if isinstance(given, Mapping):

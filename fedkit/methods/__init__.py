@@ -9,13 +9,13 @@ from fedkit.extras import homes, later
 
 _LATER = homes(
     {
-        "cgsv": "CosineGame CosineValues LeaveOneOut OracleWeights RunningCosine",
+        "cgsv": "CosineValues LeaveOneOut OracleWeights RunningCosine cosine_game",
         "fedccea": "Fit Simulations contribution_index contribution_values fit_aam simulate",
         "fedms": "Accumulate CoresetWeights FedMS MaverickGTG MaverickMR MaverickTMR "
         "MaverickValues ScoreSelection class_difficulty class_scores",
         "fedowen": "EpsilonGreedy FedOwen OwenSampling OwenTwins Softmax",
-        "fedtsv": "ContributionWeights FedTSV TrajectoryGame TrajectoryValues gram_matrix "
-        "reference_updates",
+        "fedtsv": "ContributionWeights FedTSV TrajectoryValues gram_matrix reference_updates "
+        "trajectory_game",
         "selection_baselines": "FedEMD GreedyFed Oracle PowerOfChoice RunningValue SFedAvg",
     }
 )

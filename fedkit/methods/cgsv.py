@@ -21,40 +21,41 @@ from fedkit.games.valuation import Valuation
 from fedkit.methods.fedtsv import check_inner_products, gram_matrix
 from fedkit.methods.selection_baselines import clients_of
 
-__all__ = ["CosineGame", "CosineValues", "LeaveOneOut", "OracleWeights", "RunningCosine"]
+__all__ = ["CosineValues", "LeaveOneOut", "OracleWeights", "RunningCosine", "cosine_game"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 
-class CosineGame(Game):
-    """CGSV's game: cosine between a coalition's summed update and everybody's (Xu et al. 2021).
+def cosine_game(gram: npt.ArrayLike) -> Game:
+    """Return CGSV's game: cosine between a coalition's summed update and everybody's.
+
+    Xu et al. (2021).  The cosine with a sum of length zero is 0; so is that of the empty coalition.
 
     Parameters
     ----------
     gram : float64[k, k]
         Inner products of the updates, after normalisation if there is any.
 
+    Returns
+    -------
+    Game
+
     Raises
     ------
     ValueError
         If the matrix is none of inner products.
-
-    Notes
-    -----
-    The cosine with a sum of length zero is 0; so is the value of the empty coalition.
     """
+    products = check_inner_products(gram, 1)
 
-    def __init__(self, gram: FloatArray) -> None:
-        self.gram = check_inner_products(gram, 1)
-        super().__init__(len(self.gram), self._cosines)
-
-    def _cosines(self, coalitions: Coalitions) -> FloatArray:
+    def cosines(coalitions: Coalitions) -> FloatArray:
         members = coalitions.astype(np.float64)
-        inner = members @ self.gram
-        length = np.sqrt(np.maximum((inner * members).sum(axis=1), 0) * max(self.gram.sum(), 0))
+        inner = members @ products
+        length = np.sqrt(np.maximum((inner * members).sum(axis=1), 0) * max(products.sum(), 0))
         along = inner.sum(axis=1)
         return np.divide(along, length, out=np.zeros_like(along), where=length > 0)
+
+    return Game(len(products), cosines)
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class CosineValues:
     Parameters
     ----------
     exact : bool
-        True: the Shapley value of :class:`CosineGame`.  False: ``cos(u_i, u_N)``, which Xu et al.
+        True: the Shapley value of :func:`cosine_game`.  False: ``cos(u_i, u_N)``, which Xu et al.
         use in their experiments.
     normalised : bool
         True: updates are brought to equal length before they are averaged, as CGSV does.  False:
@@ -91,7 +92,7 @@ class CosineValues:
             length = np.sqrt(np.diag(gram))
             inverse = np.divide(1.0, length, out=np.zeros_like(length), where=length > 0)
             gram = gram * np.outer(inverse, inverse)
-        game = CosineGame(gram)
+        game = cosine_game(gram)
         if self.exact:
             return shapley(game)
         alone = game(np.eye(len(gram), dtype=bool))

@@ -33,8 +33,8 @@ from fedkit.games.valuation import Valuation
 from fedkit.learning.training import train_clients
 
 __all__ = [
-    "UTILITIES", "ContributionWeights", "FedTSV", "TrajectoryGame", "TrajectoryValues",
-    "equal_lengths", "gram_matrix", "reference_updates",
+    "UTILITIES", "ContributionWeights", "FedTSV", "TrajectoryValues", "equal_lengths",
+    "gram_matrix", "reference_updates", "trajectory_game",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
@@ -107,8 +107,10 @@ def reference_updates(rounds: Sequence[Round]) -> Tensor:
     return torch.stack(references)
 
 
-class TrajectoryGame(Game):
-    """The game of one round: how close a coalition's mean update comes to the reference.
+def trajectory_game(
+    gram: npt.ArrayLike, utility: Utility = "exponential", eps: float = 1e-12
+) -> Game:
+    """Return the game of a round: how close a coalition's mean update comes to the reference.
 
     Parameters
     ----------
@@ -122,6 +124,10 @@ class TrajectoryGame(Game):
     eps : float
         Added to the length of the reference, at least 0; in units of the updates.
 
+    Returns
+    -------
+    Game
+
     Raises
     ------
     ValueError
@@ -131,31 +137,28 @@ class TrajectoryGame(Game):
     -----
     The empty coalition's mean update is zero, and its angle a right one.
     """
+    choice("utility", utility, UTILITIES)
+    real("eps", eps, 0.0)
+    inner = check_inner_products(gram, 2)
+    updates, cross, square = inner[:-1, :-1], inner[:-1, -1], inner[-1, -1]
+    if square <= 0:
+        raise ValueError("the reference has length zero, so no update can come closer to it")
 
-    def __init__(
-        self, gram: FloatArray, utility: Utility = "exponential", eps: float = 1e-12
-    ) -> None:
-        self.utility = choice("utility", utility, UTILITIES)
-        self.eps = real("eps", eps, 0.0)
-        self.gram = check_inner_products(gram, 2)
-        if self.gram[-1, -1] <= 0:
-            raise ValueError("the reference has length zero, so no update can come closer to it")
-        super().__init__(len(self.gram) - 1, self._closeness)
-
-    def _closeness(self, members: Coalitions) -> FloatArray:
+    def closeness(members: Coalitions) -> FloatArray:
         share = members / np.maximum(members.sum(axis=1, keepdims=True), 1)  # Eq. 9: plain means
-        updates, cross, square = self.gram[:-1, :-1], self.gram[:-1, -1], self.gram[-1, -1]
         own = np.maximum(((share @ updates) * share).sum(axis=1), 0.0)
         along = share @ cross
-        if self.utility == "angular":
+        if utility == "angular":
             length = np.sqrt(own * square)
             cosine = np.divide(along, length, out=np.zeros_like(along), where=length > 0)
             return np.exp(-2 * np.arccos(np.clip(cosine, -1, 1)) / np.pi)
-        sigma = np.sqrt(square) + self.eps
+        sigma = np.sqrt(square) + eps
         far = np.sqrt(np.maximum(own - 2 * along + square, 0.0)) / sigma
-        if self.utility == "rational":
+        if utility == "rational":
             return np.asarray(1 / (1 + far))
-        return np.exp(-far if self.utility == "exponential" else -(far**2))
+        return np.exp(-far if utility == "exponential" else -(far**2))
+
+    return Game(len(cross), closeness)
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,7 @@ class TrajectoryValues:
     budget : int or None
         Utility evaluations of the estimator per round; None without an estimator.
     utility : {"exponential", "rational", "gaussian", "angular"}
-        As in :class:`TrajectoryGame`.
+        As in :func:`trajectory_game`.
 
     Notes
     -----
@@ -194,7 +197,7 @@ class TrajectoryValues:
         references = reference_updates(rounds)
         usable = torch.isfinite(references).all(dim=1) & (references.norm(dim=1) > 0)
         games = {
-            i: TrajectoryGame(
+            i: trajectory_game(
                 gram_matrix(torch.cat([rounds[i].directions, references[i, None]])), self.utility
             )
             for i in usable.nonzero()[:, 0].tolist()
@@ -211,7 +214,7 @@ class TrajectoryValues:
         return [found.get(i) or _nothing(len(r.participants)) for i, r in enumerate(rounds)]
 
 
-def _exact(game: TrajectoryGame) -> Valuation:
+def _exact(game: Game) -> Valuation:
     values, k = shapley(game), game.n_players
     alone = game(np.eye(k, dtype=bool)) > game(np.zeros((1, k), dtype=bool))
     return replace(values, info={**values.info, "closer": alone})

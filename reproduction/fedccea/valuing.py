@@ -22,11 +22,11 @@ from fedkit.federated.clients import Federation, Transform, make_federation
 from fedkit.federated.partitioners import IID, ClassesPerClient, Partitioner
 from fedkit.federated.retraining import (
     InOrder,
-    RetrainingGame,
     TrainWithSizes,
+    retraining_game,
     train_with_sizes,
 )
-from fedkit.federated.round_games import RoundGame
+from fedkit.federated.round_games import round_game
 from fedkit.games.exact import leave_one_out
 from fedkit.games.game import Game
 from fedkit.games.memory import remember
@@ -160,7 +160,7 @@ def value_clients(
     # Not the seed of the converged fit: its starts would be among this one's.
     fits["adam"] = fit_aam(sims, solver="adam", lr=s.aam_lr, seed=seed + 2 * OTHER_SEED)
     game, scored = (
-        remember(RetrainingGame(half, arch, s.local, s.rounds, seed, device=device, train=train))
+        remember(retraining_game(half, arch, s.local, s.rounds, seed, device=device, train=train))
         for half in (valuing, scoring)
     )
     for_loo = Tally(game, f.sizes)
@@ -298,7 +298,7 @@ def value_by_rounds(
             arch, model.repeat(f.n_clients, 1), data, s.local, [InOrder()] * f.n_clients,
             device=device,
         )  # fmt: skip
-        game = RoundGame(test, model, ended - model, f.sizes)
+        game = round_game(test, model, ended, f.sizes)
         for method in added:
             start = perf_counter()
             found = (
@@ -312,7 +312,7 @@ def value_by_rounds(
         share = torch.as_tensor(f.sizes / f.sizes.sum(), dtype=torch.float32)
         model = share @ ended
     scored = remember(
-        RetrainingGame(scoring, arch, s.local, s.rounds, seed, device=device, train=train)
+        retraining_game(scoring, arch, s.local, s.rounds, seed, device=device, train=train)
     )
     rng = streams.generator("fedccea", "random", s.dataset, s.distribution, s.noise)
     added["random"] = rng.random((RANDOM_ORDERS, s.clients))

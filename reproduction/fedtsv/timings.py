@@ -18,7 +18,7 @@ import torch
 from fedkit.estimators import PermutationSampling, estimate
 from fedkit.games.exact import shapley
 from fedkit.games.game import Game
-from fedkit.methods.fedtsv import TrajectoryGame, gram_matrix
+from fedkit.methods.fedtsv import gram_matrix, trajectory_game
 from reproduction.common import Setting, each_seed
 from reproduction.records import Cell
 
@@ -79,8 +79,8 @@ def run_timing(cell: Cell, seed: int, device: str | None, progress: bool) -> dic
     s = Timing.of(cell)
     updates, reference = made_up(s.participants, s.parameters)
 
-    def game() -> TrajectoryGame:
-        return TrajectoryGame(gram_matrix(torch.cat([updates, reference[None]])))
+    def game() -> Game:
+        return trajectory_game(gram_matrix(torch.cat([updates, reference[None]])))
 
     # as many coalitions as the row "FedTSV, sampled" of the records
     sampling = partial(estimate, estimator=PermutationSampling(), budget=2 * s.participants + 2)

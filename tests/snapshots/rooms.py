@@ -167,7 +167,7 @@ def models() -> Iterator[Row]:
             judged = {}
             for utility in ("accuracy", "negative_loss"):
                 judge = fk.Evaluator(network, x, y, utility, device="cpu")
-                game = fk.RoundGame(judge, first, updates, sizes)
+                game = fk.round_game(judge, first, None, sizes, updates=updates)
                 judged[utility] = game(fk.all_coalitions(clients)).tolist()
             yield {
                 "network": name.strip(),
