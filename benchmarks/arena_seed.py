@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-import fedkit as fk
 from fedkit.arena.own import agreement
 from reproduction.arena.cells import APART
+
+import fedkit as fk
 from reproduction.records import Store
 
 RECORD = Path(__file__).parents[1] / "results" / "arena-seed.json"

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from reproduction.arena.cells import scenarios
 
 import fedkit as fk
 from fedkit.games import semivalue
-from reproduction.arena.cells import scenarios
 
 RECORD = Path(__file__).parents[1] / "results" / "arena-sizes.json"
 SCENARIOS = ("free-riders", "skewed-free-riders")

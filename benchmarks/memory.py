@@ -17,12 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-
 from fedkit.arena.methods import METHODS, View
 from fedkit.arena.truths import World, bounded_loss
+from reproduction.arena.cells import scenarios
+
 from fedkit.games.game import Game
 from fedkit.learning.evaluation import Evaluator
-from reproduction.arena.cells import scenarios
 
 RECORD = Path(__file__).parents[1] / "results" / "memory.json"
 

@@ -22,7 +22,6 @@ need("typer", extra="run")
 import typer  # noqa: E402
 
 from fedkit.checks import choice  # noqa: E402
-from fedkit.outside import is_outside, make_method  # noqa: E402
 from reproduction import PAPERS, ROOT  # noqa: E402
 from reproduction.claims import all_claims, claims_papers, load_claims  # noqa: E402
 from reproduction.experiments import (  # noqa: E402
@@ -35,6 +34,7 @@ from reproduction.experiments import (  # noqa: E402
     get,
     keep,
 )
+from reproduction.outside import is_outside, make_method  # noqa: E402
 from reproduction.records import (  # noqa: E402
     PROFILES,
     SHIPPED,
@@ -450,12 +450,6 @@ def arena(
     against: Annotated[
         str | None, typer.Option(help="Rows beside it, with commas; all by default.")
     ] = None,
-    limit: Annotated[
-        float, typer.Option(help="Seconds that a method of yours may take for one federation.")
-    ] = 120.0,
-    commit: Annotated[
-        str | None, typer.Option(help="Record the results as those of this commit of yours.")
-    ] = None,
     engine: Engine = "here",
 ) -> None:
     """Run methods through the arena and print their rows among the others.
@@ -463,9 +457,8 @@ def arena(
     Rows of the arena are computed once and kept as records; a run that was stopped goes on.
     Methods from outside run here with any engine: a cluster need not have them.
     """
-    from fedkit.arena import METHODS, SCENARIOS
-    from fedkit.arena.methods import find_methods
-    from reproduction.arena import run, submit
+    from fedkit.arena import METHODS
+    from reproduction.arena import SCENARIOS, run
 
     store, chosen = Store(), method or []
     others = list(METHODS) if against is None else [r.strip() for r in against.split(",")]
@@ -473,16 +466,12 @@ def arena(
     entered = [m for m in chosen if m not in METHODS]
     if not rows and not entered:
         raise ValueError("nothing to run: give --method or --against")
-    if commit is not None and not (entered and commit.strip()):
-        raise ValueError(
-            "--commit names the commit of a method of yours; add --method PACKAGE:CLASS"
-        )
     for name in scenario or []:
         choice("scenario", name, SCENARIOS)
     for name in rows:
         choice("against", name, METHODS)
     sys.path.insert(0, os.getcwd())  # the method may lie in the current folder
-    find_methods(entered)  # where none can be found nothing is computed
+    mine = {name: make_method(name) for name in entered}
     if engine != "here":
         for item in (get("arena", "truths"), get("arena", "methods")):
             cells = [
@@ -498,13 +487,7 @@ def arena(
         f"{len(rows) + len(entered)} rows, profile {profile}; what has no record is computed first",
         err=True,  # the bars are seen in a terminal alone
     )
-    found = run(
-        entered, profile, rows=rows, scenarios=scenario, store=store, limit=limit, progress=True
-    )
-    for sentence in found.failures.values():
-        complain(sentence)
-    if found.measures.empty:
-        raise typer.Exit(1)
+    found = run(mine, profile, rows=rows, scenarios=scenario, store=store, progress=True)
     shown = found.board().rename_axis(index=None)
     kinds = shown.columns.str.partition(".").get_level_values(0)
     for kind in dict.fromkeys(kinds):
@@ -512,11 +495,6 @@ def arena(
         form = "{:.3g}" if kind == "cost" else "{:.2f}"
         table = part.rename_axis(columns=kind).to_string(float_format=form.format, na_rep="–")
         typer.echo(f"{table}\n")
-    for name in entered if commit is not None else []:
-        paths = submit(found, name, str(commit), store)
-        typer.echo(f"{name}: {len(paths)} records in {paths[0].parent}")
-    if found.failures:
-        raise typer.Exit(1)
 
 
 @app.command()

@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from fedkit.checks import having
 from fedkit.extras import bar
-from fedkit.outside import make_method
 from reproduction.experiments import Experiment, register
 from reproduction.golden import RunFunction, Tiny, trace
+from reproduction.outside import make_method
 from reproduction.records import PROFILES, Cell
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from fedkit.atomic import write_text
-from fedkit.outside import is_outside
 from reproduction import golden_folder
 from reproduction.manifest import commit
+from reproduction.outside import is_outside
 from reproduction.records import PROFILES, SHIPPED, Cell, Record, Result, golden_numbers
 
 __all__ = [

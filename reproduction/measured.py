@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.intervals import settled, slopes
-from fedkit.outside import is_outside
 from reproduction.claims import Claim, Claims, ClaimsError
+from reproduction.outside import is_outside
 from reproduction.records import Store, canonical_json
 
 __all__ = ["OF_TABLES", "Numbers", "measure"]

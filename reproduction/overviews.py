@@ -15,7 +15,7 @@ import numpy as np
 
 from fedkit.extras import need
 from fedkit.intervals import Interval, holm, mean_interval, paired_interval, paired_p_value, settled
-from fedkit.outside import is_outside
+from reproduction.outside import is_outside
 
 if TYPE_CHECKING:
     import pandas as pd

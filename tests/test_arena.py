@@ -14,11 +14,12 @@ import torch
 
 pytest.importorskip("sklearn")
 
-import fedkit as fk
 from fedkit.arena.federations import OWN, SCENARIOS, TRICKS, Scenario, plant
 from fedkit.arena.methods import METHODS, MethodError, PeekError, View, find_method, play
 from fedkit.arena.own import agreement
 from fedkit.arena.truths import World, accuracy_and_loss, world
+
+import fedkit as fk
 from fedkit.federated.adversaries import (
     Adversaries,
     FeatureNoise,

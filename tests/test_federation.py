@@ -3,12 +3,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from fedkit.arena.methods import find_method
 from rounding import assert_close, assert_trained_alike
 from toyrounds import a_round
 
 import fedkit as fk
 from fedkit import estimators as est
-from fedkit.arena.methods import find_method
 from fedkit.federated.adversaries import LabelFlip, LabelNoise, LabelPermutation
 from fedkit.federated.aggregation import Proportional, SizeWeighted, UniformWeights
 from fedkit.federated.clients import Federation

@@ -1,6 +1,6 @@
 """The arena: every method on federations whose truth is planted; and yours among them.
 
-``arena.run(["mypackage:MyValues"], profile="smoke")`` returns tidy frames.
+``arena.run({"mine": MyValues}, profile="smoke")`` returns tidy frames.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from fedkit.extras import homes, later
 
 _HOMES = homes(
     {
-        "cells": "scenarios",
+        "federations": "SCENARIOS Scenario plant",
+        "experiments": "scenarios",
         "measures": "BETTER MEASURES board interval measure picture ranking summary",
-        "entering": "Entered measures_of run submit",
+        "entered": "Entered measures_of run",
     }
 )
 

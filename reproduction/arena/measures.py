@@ -1,4 +1,4 @@
-"""Measures of a method, from what it said (:mod:`reproduction.arena.cells`) and the truths.
+"""Measures of a method, from what it said (:mod:`reproduction.arena.run`) and the truths.
 
 ``fidelity`` to the rounds' exact values, and to retraining; ``detection`` of who misbehaves;
 ``worth`` of acting on the values; ``fairness``; ``stability``; ``cost``.  Agreement is Kendall's
@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.arena.federations import SKEWED
-from fedkit.arena.own import agreement
+from fedkit.arena import agreement
 from fedkit.checks import choice
 from fedkit.extras import need
 from fedkit.intervals import Interval, bounded_interval, finite, mean_interval
 from fedkit.methods.fedccea import contribution_index
+from reproduction.arena.federations import SKEWED
 from reproduction.common import chance_above
 from reproduction.figures import Picture, dots_with_intervals
 from reproduction.overviews import gains, means
@@ -115,8 +115,8 @@ def _expelling(value: FloatArray, bad: npt.NDArray[np.bool_]) -> dict[str, float
 def measure(scenario: str, mine: Result, truth: Result) -> dict[str, float]:
     """Measure one method on one federation and seed.
 
-    `mine` is what the method gave (:func:`~reproduction.arena.cells.method_result`), `truth` the
-    :func:`~reproduction.arena.cells.truth_result` of the same federation.
+    `mine` is what the method gave (:func:`~reproduction.arena.rows.method_result`), `truth` the
+    :func:`~reproduction.arena.rows.truth_result` of the same federation.
     """
     series = {k: np.array(v, dtype=np.float64) for k, v in mine["series"].items()}
     known = {k: np.array(v, dtype=np.float64) for k, v in truth["series"].items()}

@@ -38,13 +38,13 @@ from fedkit.games.valuation import Valuation
 from fedkit.intervals import kendalls_tau
 from fedkit.learning.training import LocalSGD
 from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling, OwenTwins
-from fedkit.outside import is_outside
 from fedkit.streams import Streams
 from reproduction import common
 from reproduction.common import accuracies, accuracy_curve, blocks, dataset
 from reproduction.fedowen import settings as given
 from reproduction.fedowen.settings import RANDOM_SELECTION, SCALES, TINY, Setting, grid, sweep
 from reproduction.golden import Tiny, trace
+from reproduction.outside import is_outside
 from reproduction.records import Cell
 
 FloatArray = npt.NDArray[np.float64]

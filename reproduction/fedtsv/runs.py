@@ -39,7 +39,6 @@ from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD
 from fedkit.methods import cgsv
 from fedkit.methods.fedtsv import ContributionWeights, TrajectoryValues, equal_lengths
-from fedkit.outside import is_outside
 from fedkit.streams import Streams
 from reproduction import common
 from reproduction.common import accuracy_curve, chance_above, dataset, experiment, tested_rounds
@@ -47,6 +46,7 @@ from reproduction.fedtsv import settings as given
 from reproduction.fedtsv.settings import KINDS, METHODS, PAIRS, TIMINGS, TINY, Setting
 from reproduction.fedtsv.timings import Timing, run_timing
 from reproduction.golden import Tiny
+from reproduction.outside import is_outside
 from reproduction.records import Cell
 
 if TYPE_CHECKING:

@@ -7,14 +7,15 @@ a client.  All that the arena reports is in the order of the roles.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedkit.checks import choice, flag, one_line, real, whole
+from fedkit.arena import World
+from fedkit.checks import one_line
 from fedkit.datasets import Dataset, load
 from fedkit.federated.adversaries import (
     Adversaries,
@@ -27,8 +28,9 @@ from fedkit.federated.adversaries import (
 )
 from fedkit.federated.clients import Federation, Transform, make_federation
 from fedkit.federated.partitioners import IID, Dirichlet, Mavericks, Partitioner, QuantitySkew
-from fedkit.federated.selection import LateJoiners, Selection, UniformSelection
-from fedkit.learning.models import Model, build
+from fedkit.federated.rounds import Plan
+from fedkit.federated.selection import LateJoiners, UniformSelection
+from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
 
@@ -66,8 +68,6 @@ _NOISY = ("label-noise", "feature-noise", "twenty", "skewed-wrong-labels")
 SKEWED = ("labels", "skewed-free-riders", "skewed-wrong-labels")
 #: scenarios with a client who plays a trick, and hence a federation before the trick
 TRICKS = ("duplicates", "split")
-#: a federation that somebody brings along; nothing is planted there
-OWN = "own"
 
 
 @lru_cache(maxsize=2)
@@ -114,21 +114,6 @@ class Scenario:
     lr: float = 0.1
     before: bool = False
 
-    def __post_init__(self) -> None:
-        choice("scenario", self.scenario, (*SCENARIOS, OWN))
-        whole("clients", self.clients, 2 if self.scenario == OWN else 4)
-        for name in ("dataset", "model"):
-            if not isinstance(value := getattr(self, name), str):
-                raise ValueError(f"{name} is {value!r}; expected a name")
-        for name in (
-            "participants", "rounds", "samples", "validation", "test", "epochs", "batch_size",
-        ):  # fmt: skip
-            whole(name, getattr(self, name), 1)
-        whole("seen", self.seen, 1, self.validation)
-        real("lr", self.lr, 0.0, above=True)
-        if flag("before", self.before) and self.scenario not in TRICKS:
-            raise ValueError(f"before is True for {self.scenario!r}; nobody plays a trick there")
-
     @property
     def local(self) -> LocalSGD:
         """Local training."""
@@ -142,13 +127,8 @@ class Planted:
 
     Attributes
     ----------
-    federation : Federation
-        Its validation images are those that are seen.
-    architecture : Model
-    adversaries : Adversaries
-        Those who misuse their data do so in the federation already.
-    select : Selection
-        Who is asked.
+    world : World
+        The federation, whose validation images are those that are seen, and its training.
     role : int64[n]
         Role of each client.
     quality : float64[n]
@@ -161,20 +141,14 @@ class Planted:
         Clients whose data were drawn alike, or are the same.
     trick : tuple of int
         The client who plays a trick, and its further part.
-    present : bool[R, n]
-        Who is there in each round.
     """
 
-    federation: Federation
-    architecture: Model
-    adversaries: Adversaries
-    select: Selection
+    world: World
     role: IntArray
     quality: FloatArray
     bad: npt.NDArray[np.bool_]
     groups: tuple[tuple[int, ...], ...]
     trick: tuple[int, ...]
-    present: npt.NDArray[np.bool_] = field(repr=False)
 
 
 def _pool(data: Dataset, s: Scenario, rng: np.random.Generator) -> Dataset:
@@ -210,8 +184,11 @@ def _distance(counts: IntArray) -> FloatArray:
     return np.asarray(np.abs(own - counts.sum(axis=0) / counts.sum()).sum(axis=1) / 2)
 
 
+@lru_cache(maxsize=64)
 def plant(s: Scenario, seed: int) -> Planted:
     """Make a scenario's federation; what clients are worth is decided here, and told.
+
+    Neighbouring cells share it.
 
     Quality is a client's share of the largest size ("sizes"), how close its labels are to
     everybody's, 1 less the total variation ("labels"), whether it alone holds a class
@@ -276,9 +253,13 @@ def plant(s: Scenario, seed: int) -> Planted:
     for i, first in late.items():
         present[:first, i] = False
     trick = (0, n - 1) if n > s.clients else (0,) if s.before else ()
+    world = World(
+        f, build(s.model, f.input_shape, f.n_classes),
+        Plan(s.rounds, n if s.participants >= s.clients else s.participants, s.local), seed,
+        adversaries, LateJoiners(late) if late else UniformSelection(), present, repr(s),
+    )  # fmt: skip
     return Planted(
-        f, build(s.model, f.input_shape, f.n_classes), adversaries,
-        LateJoiners(late) if late else UniformSelection(), role, quality[role], bad[role],
+        world, role, quality[role], bad[role],
         tuple(tuple(int(client[r]) for r in group) for group in alike),
-        tuple(int(client[r]) for r in trick), present,
+        tuple(int(client[r]) for r in trick),
     )  # fmt: skip

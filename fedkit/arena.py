@@ -1,0 +1,841 @@
+"""Compare methods of valuing clients on one federation, one's own among them.
+
+:class:`World` trains the federation once and has the utilities of all 2^k coalitions of each
+round, shared by all methods; a :class:`View` hands them to one method and counts what it spends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from fedkit import estimators as est
+from fedkit.checks import brief, choice, flag, having, one_line, warn, whole
+from fedkit.extras import need
+from fedkit.federated.adversaries import Adversaries, check_cast
+from fedkit.federated.aggregation import SizeWeighted
+from fedkit.federated.clients import Federation
+from fedkit.federated.history import History
+from fedkit.federated.retraining import train_with_sizes
+from fedkit.federated.rounds import Plan, Strategy, run
+from fedkit.federated.selection import Selection, UniformSelection
+from fedkit.federated.valuers import (
+    ClassCosine,
+    Exact,
+    NoValue,
+    RandomValues,
+    Round,
+    SizeAsValue,
+    ValuePolicy,
+    check_policy,
+)
+from fedkit.games.exact import leave_one_out, shapley
+from fedkit.games.game import Game, NoGainRule, normalise, table_game, tabulate
+from fedkit.games.memory import Memory
+from fedkit.games.valuation import Valuation
+from fedkit.intervals import kendalls_tau
+from fedkit.learning.evaluation import Evaluator
+from fedkit.learning.models import Model, build, classifier
+from fedkit.learning.training import LocalSGD
+from fedkit.methods import fedccea
+from fedkit.methods.cgsv import CosineValues, LeaveOneOut
+from fedkit.methods.fedms import MaverickGTG, MaverickMR, rewards
+from fedkit.methods.fedowen import OwenSampling
+from fedkit.methods.fedtsv import TrajectoryValues
+from fedkit.streams import Streams
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "METHODS", "Compared", "Method", "RoundByRound", "View", "World", "agreement", "compare",
+    "find_methods", "play", "retraining_values",
+]  # fmt: skip
+
+FloatArray = npt.NDArray[np.float64]
+
+UTILITIES = ("accuracy", "negative_loss", "class_accuracy")
+SIGHTS = ("updates", "sizes", "validation", "training")
+"""What a method may need: the clients' updates, how many samples they own, the server's validation
+images (utilities of coalitions and models), and training from scratch."""
+
+#: participants of a round whose 2^k coalitions are all evaluated
+MOST = 14
+#: clients whose federations are all trained; beyond, coalitions are sampled, so many
+EXACT_UP_TO, SAMPLED = 11, 600
+#: mean cross-entropy of a model that has diverged, and the worst there is
+WORST = 10.0
+#: utility evaluations per participant that samplers may spend in a round
+SPENT = 6
+
+
+# ------------------------------------------------------------------------------ the federation
+
+
+def accuracy_and_loss(outputs: torch.Tensor, y: torch.Tensor) -> FloatArray:
+    """Accuracy, and minus the mean cross-entropy, no worse than minus :data:`WORST`."""
+    loss = F.cross_entropy(outputs.double(), y).nan_to_num(nan=WORST)
+    accuracy = (outputs.argmax(dim=1) == y).double().mean()
+    return np.array([float(accuracy), -min(float(loss), WORST)])
+
+
+def bounded_loss(r: Round, judge: Evaluator) -> Callable[[npt.NDArray[np.bool_]], FloatArray]:
+    """Minus the loss of coalitions, no worse than minus :data:`WORST`."""
+    game = replace(r, evaluator=judge).game()
+
+    def value(rows: npt.NDArray[np.bool_]) -> FloatArray:
+        return np.maximum(np.nan_to_num(game.function(rows), nan=-WORST, neginf=-WORST), -WORST)
+
+    return value
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """A federation and its training, from which all methods are served.
+
+    Attributes
+    ----------
+    federation : Federation
+    model : Model
+    plan : Plan
+        Rounds, participants, local training.
+    seed : int
+        Of the training, and of the methods' own streams.
+    adversaries : Adversaries
+        Those who misuse their data do so in the federation already.
+    select : Selection
+        Who is asked.
+    present : bool[R, n], optional
+        Who is there in each round; everybody by default.
+    name : str
+        Tells the methods' streams of two worlds with one seed apart.
+    """
+
+    federation: Federation
+    model: Model
+    plan: Plan
+    seed: int = 0
+    adversaries: Adversaries = field(default_factory=lambda: Adversaries({}))
+    select: Selection = field(default_factory=UniformSelection)
+    present: npt.NDArray[np.bool_] | None = None
+    name: str = ""
+
+    @property
+    def n(self) -> int:
+        """Number of clients."""
+        return self.federation.n_clients
+
+    @property
+    def rounds(self) -> list[Round]:
+        """The rounds of federated averaging, as the server saw them."""
+        return self._played[0]
+
+    @property
+    def accuracy(self) -> float:
+        """Test accuracy of the model after the last round, a fraction."""
+        return self._played[1].final_accuracy()[self.seed]
+
+    @cached_property
+    def _played(self) -> tuple[list[Round], History]:
+        seen: list[Round] = []
+
+        def keep(r: Round, v: Valuation) -> dict[str, float]:
+            seen.append(r)
+            return {}
+
+        history = run(
+            [self.federation], self.model, Strategy(self.select, NoValue(), SizeWeighted()),
+            replace(self.plan, evaluate_every=self.plan.rounds), [self.seed], device="cpu",
+            probe=keep, attack=self.adversaries.attack if self.adversaries.tampering else None,
+        )  # fmt: skip
+        return seen, history
+
+    def judge(self, utility: Literal["accuracy", "negative_loss", "class_accuracy"]) -> Evaluator:
+        """A utility on the server's validation images."""
+        f = self.federation
+        return Evaluator(self.model, f.x_val, f.y_val, utility, device="cpu")
+
+    @cached_property
+    def _counts(self) -> npt.NDArray[np.int64]:
+        """Validation images of each class."""
+        return np.bincount(self.federation.y_val.numpy(), minlength=self.model.n_classes)
+
+    @cached_property
+    def _tables(self) -> tuple[list[Game], list[Game], float]:
+        # the accuracies of all classes tell that of all images; a class without images has none
+        judges = [self.judge("class_accuracy" if self._counts.all() else "accuracy")]
+        judges.append(self.judge("negative_loss"))
+        start = time.process_time()
+        right = [tabulate(replace(r, evaluator=judges[0]).game()) for r in self.rounds]
+        seconds = (time.process_time() - start) / sum(2**t.n_players for t in right)
+        losses = [
+            tabulate(Game(len(r.participants), bounded_loss(r, judges[1]))) for r in self.rounds
+        ]
+        return right, losses, seconds
+
+    def tables(self, utility: str) -> list[Game]:
+        """The utilities of all coalitions of every round, for one utility."""
+        right, losses, _ = self._tables
+        if utility == "negative_loss":
+            return losses
+        if utility == "class_accuracy":
+            self.judge("class_accuracy")  # which refuses a class without an image
+            return right
+        n = self._counts.sum()
+        tables = [t.table for t in right if t.table is not None]
+        hits = (v @ self._counts if v.ndim > 1 else n * v for v in tables)
+        # whole numbers of right answers, so that equal accuracies are equal numbers
+        return [table_game(np.rint(each) / n) for each in hits]
+
+    @property
+    def seconds_per_evaluation(self) -> float:
+        """Processor time of one utility, where all of a round are evaluated together."""
+        return self._tables[2]
+
+    def train(
+        self,
+        sizes: npt.ArrayLike,
+        *,
+        weights: npt.ArrayLike | None = None,
+        on: str = "test",
+        every_round: bool = False,
+    ) -> FloatArray:
+        """Train federations from scratch: accuracy and minus loss, float64[B, R or 1, 2].
+
+        As :func:`~fedkit.federated.retraining.train_with_sizes`, with `sizes` (B, n) or (B, R, n);
+        who is not there yet uses none.  Models are judged `on` "test" or "validation" images.
+        """
+        f, asked = self.federation, np.asarray(sizes)
+        if asked.ndim == 2:
+            asked = np.broadcast_to(asked[:, None], (len(asked), self.plan.rounds, asked.shape[1]))
+        if self.present is not None:
+            asked = asked * self.present
+        if on == "validation":
+            f = replace(f, x_test=f.x_val, y_test=f.y_val)
+        return train_with_sizes(
+            f, self.model, self.plan.local, asked, seed=self.seed, every_round=every_round,
+            device="cpu", weights=weights, adversaries=self.adversaries, utility=accuracy_and_loss,
+        )  # fmt: skip
+
+    def value(self, coalitions: npt.NDArray[np.bool_]) -> FloatArray:
+        """Accuracy and minus loss of the federations of some coalitions, float64[B, 2]."""
+        return self.train(coalitions * self.federation.sizes)[:, 0]
+
+
+def retraining_values(w: World) -> Valuation:
+    """Shapley values of training from scratch, by test accuracy and minus test loss, float64[n, 2].
+
+    Exact for up to :data:`EXACT_UP_TO` clients, otherwise of :data:`SAMPLED` coalitions.
+    """
+    game = Game(w.n, w.value)
+    if w.n <= EXACT_UP_TO:
+        return shapley(game)
+    return est.estimate(game, est.ComplementarySampling(), SAMPLED, seed=w.seed)
+
+
+# ------------------------------------------------------------------------- what a method is shown
+
+
+class View:
+    """What one method is shown of one federation, and what it spends.
+
+    Attributes
+    ----------
+    n_clients, n_rounds : int
+    present : bool[R, n]
+        Who is there in each round.
+    sizes : int64[n]
+        Samples per client.
+    times : int64[n]
+        In how many rounds each client took part.
+    streams : Streams
+        Random streams of this method for this federation; the seed tells nothing of the clients.
+    trainings : float
+        Federations trained so far, in units of everybody's data in all rounds.
+    by_round : list of float64[k]
+        What :meth:`mean` was given last.
+    """
+
+    output = 0  # of a training from scratch: validation accuracy
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.n_clients, self.n_rounds = world.n, world.plan.rounds
+        everybody = np.ones((self.n_rounds, self.n_clients), dtype=bool)
+        self.present = everybody if world.present is None else world.present
+        self.sizes = world.federation.sizes
+        asked = np.concatenate([r.participants for r in world.rounds])
+        self.times = np.bincount(asked, minlength=self.n_clients)
+        own = Streams(world.seed).sequence("arena", "method", world.name)
+        self.streams = Streams(int(own.generate_state(1)[0]))
+        self.trainings = 0.0
+        self.by_round: list[FloatArray] = []
+        self.games: dict[tuple[int, str], Memory] = {}
+        self._models = 0
+
+    @property
+    def evaluations(self) -> int:
+        """Utility evaluations so far: distinct coalitions of each round, and models."""
+        return self._models + sum(game.evaluations for game in self.games.values())
+
+    def rounds(self, utility: str = "accuracy") -> list[Round]:
+        """The rounds, whose games and evaluator have a utility: one of :data:`UTILITIES`."""
+        choice("utility", utility, UTILITIES)
+        judge = self._counting(utility) if len(self._world.federation.y_val) else None
+        return [
+            ShownRound(
+                **{
+                    **vars(r),
+                    "streams": self.streams.child("round", r.index),
+                    "evaluator": judge or r.evaluator,
+                },
+                view=self, utility=utility,
+            )
+            for r in self._world.rounds
+        ]  # fmt: skip
+
+    def _counting(self, utility: str) -> Evaluator:
+        """Return an evaluator whose models are counted."""
+        judge = self._world.judge(cast(Any, utility))
+        evaluate = judge.utilities
+
+        def counted(rows: Any) -> FloatArray:
+            self._models += len(rows)
+            return evaluate(rows)
+
+        judge.utilities = counted  # type: ignore[method-assign, assignment]
+        return judge
+
+    def game(self, index: int, utility: str = "accuracy") -> Game:
+        """The coalition game of round `index`, over its participants."""
+        if (index, utility) not in self.games:
+            self.games[index, utility] = Memory(self._world.tables(utility)[index])
+        memory = self.games[index, utility]
+        return Game(memory.game.n_players, memory)
+
+    def mean(self, values: Sequence[npt.ArrayLike]) -> FloatArray:
+        """Average values of the rounds' participants over the rounds that each took part in.
+
+        float64[n]; NaN for a client who was never asked.  A sum would tell how often a client was
+        drawn.
+        """
+        totals = np.zeros(self.n_clients)
+        given = [np.array(mine, dtype=np.float64) for mine in values]
+        for r, mine in zip(self._world.rounds, given, strict=True):
+            totals[r.participants] += mine
+        self.by_round = given
+        return np.where(self.times > 0, totals / np.maximum(self.times, 1), np.nan)
+
+    def train(self, sizes: npt.ArrayLike, every_round: bool = False) -> FloatArray:
+        """Train federations from scratch: validation accuracy, float64[B, R] or [B, 1].
+
+        In federation b (and round r) client i trains on its first ``sizes[b, (r,) i]`` samples.
+        """
+        asked = np.asarray(sizes)
+        share = (asked / self.sizes.sum()).sum()
+        self.trainings += float(share) / (asked.shape[1] if asked.ndim == 3 else 1)
+        return self._world.train(asked, on="validation", every_round=every_round)[..., self.output]
+
+    def retraining(self) -> Game:
+        """The game of training from scratch, over all clients, by validation accuracy."""
+        return Game(self.n_clients, lambda rows: self.train(rows * self.sizes)[:, 0])
+
+
+@dataclass(frozen=True)
+class ShownRound(Round):
+    """A round whose coalitions are looked up, and counted."""
+
+    view: View = field(kw_only=True, repr=False)
+    utility: str = field(kw_only=True)
+
+    def game(self, normalised: bool = False, no_gain: NoGainRule = "shift") -> Game:
+        """The coalition game of the round."""
+        game = self.view.game(self.index, self.utility)
+        return normalise(game, no_gain=no_gain) if normalised else game
+
+
+# --------------------------------------------------------------------------------- the methods
+
+
+class Method(Protocol):
+    """What is compared: an object with this one function.
+
+    ``sees``, names of :data:`SIGHTS`, says what it needs; left out, the first three.
+    """
+
+    def values(self, view: View) -> npt.ArrayLike:
+        """A finite number per client, larger for more valuable."""
+        ...
+
+
+def sees(method: object) -> tuple[str, ...]:
+    """Return what a method says that it needs."""
+    return tuple(getattr(method, "sees", SIGHTS[:3]))
+
+
+@dataclass(frozen=True)
+class RoundByRound:
+    """A policy that values rounds, as a method: its values are averaged.
+
+    `utility` is what its coalition games measure.
+    """
+
+    policy: ValuePolicy
+    sees: tuple[str, ...] = ()
+    utility: str = "accuracy"
+
+    def values(self, view: View) -> FloatArray:
+        """The policy's values in the units of the utility, averaged over rounds."""
+        found = self.policy.value(view.rounds(self.utility))
+        return view.mean([v.values * v.scale for v in found])
+
+
+class _Trajectories(RoundByRound):
+    """FedTSV, whose reference is a training of the server's in every round: it is counted."""
+
+    def values(self, view: View) -> FloatArray:
+        everybody = sum(view.rounds()[0].local.n_steps(int(n)) for n in view.sizes)
+        for r in view.rounds():  # as many steps as participants take on average
+            steps = np.mean([r.local.n_steps(int(n)) for n in r.sizes])
+            view.trainings += max(1, round(float(steps))) / (everybody * view.n_rounds)
+        return super().values(view)
+
+
+@dataclass(frozen=True)
+class _Uniform:
+    """Control: the same for everybody in a round."""
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        shares = [np.full(len(r.participants), 1 / len(r.participants)) for r in rounds]
+        return [Valuation(x, np.full_like(x, np.nan), 0, 0, "uniform") for x in shares]
+
+
+def _budgets(rounds: Sequence[Round]) -> list[int]:
+    """The common budget of each round, but no more than there are coalitions."""
+    return [min(SPENT * len(r.participants), 2 ** len(r.participants)) for r in rounds]
+
+
+@dataclass(frozen=True)
+class _Owen:
+    """Algorithm 1 on the normalised game, divided by its walks; values in the utility's units."""
+
+    estimator: OwenSampling = field(default_factory=OwenSampling)
+
+    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+        games = [normalise(r.game()) for r in rounds]
+        seeds = [r.streams.child("valuation") for r in rounds]
+        # two of them are what normalising asks for
+        budgets = [
+            max(b - 2, self.estimator.minimum(g.n_players, "distinct"))
+            for b, g in zip(_budgets(rounds), games, strict=True)
+        ]
+        return est.estimate_many(games, self.estimator, budgets, seeds)
+
+
+def _knowing(estimator: est.Estimator, whose: Any, seen: Collection[str]) -> est.Estimator:
+    """Tell sampling by regression the sizes of a round, or of all clients."""
+    if isinstance(estimator, est.ProxySampling) and "sizes" in seen:
+        return replace(estimator, sizes=tuple(whose.sizes.tolist()))
+    return estimator
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """An estimator of the library under the common budget, 6 evaluations per participant.
+
+    Without `common` it spends what it needs; `told` is what counts of a valuation.
+    """
+
+    estimator: est.Estimator
+    sees: tuple[str, ...] = ("validation",)
+    utility: str = "accuracy"
+    common: bool = True
+    told: Callable[[Valuation], FloatArray] = attrgetter("values")
+
+    def values(self, view: View) -> FloatArray:
+        """The estimates, averaged over rounds."""
+        rounds = view.rounds(self.utility)
+        found = est.estimate_many(
+            [r.game() for r in rounds],
+            [_knowing(self.estimator, r, self.sees) for r in rounds],
+            _budgets(rounds) if self.common else None,
+            [r.streams.child("valuation") for r in rounds],
+        )
+        return view.mean([self.told(v) for v in found])
+
+
+@dataclass(frozen=True)
+class Retrained:
+    """An estimator on the game of training from scratch; without one, leave-one-out."""
+
+    estimator: est.Estimator | None = None
+    sees: tuple[str, ...] = ("training",)
+
+    def values(self, view: View) -> FloatArray:
+        """Values of the estimator under the common budget."""
+        game = view.retraining()
+        if self.estimator is None:
+            return leave_one_out(game).values
+        estimator = _knowing(self.estimator, view, self.sees)
+        # an estimator may need a few coalitions more to have seen everybody
+        budget = max(SPENT * game.n_players, estimator.minimum(game.n_players, "distinct"))
+        return est.estimate_many(game, estimator, budget, view.streams)[0].values
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """FedCCEA, in either reading of where its sigmoid is."""
+
+    sigmoid: fedccea.Sigmoid = "shared"
+    simulations: int = 40
+    sees: tuple[str, ...] = ("training", "sizes")
+
+    def values(self, view: View) -> FloatArray:
+        """Values at full participation."""
+        sizes, rounds, seed = view.sizes, view.n_rounds, view.streams.seed
+        count = max(self.simulations, fedccea.fewest_simulations(view.n_clients, rounds))
+        drawn = fedccea.sample_sizes(sizes, count, rounds, seed) * view.present
+        accuracy = view.train(drawn, every_round=True)
+        fitted = fedccea.fit_aam(
+            fedccea.Simulations(drawn / sizes.mean(), accuracy), sigmoid=self.sigmoid, seed=seed
+        )
+        return fedccea.contribution_values(fitted.quality, sizes)
+
+
+_SEEN = ("validation",)
+METHODS: Mapping[str, Method] = {
+    "exact": RoundByRound(Exact(normalised=False), _SEEN),
+    "exact-loss": RoundByRound(Exact(normalised=False), _SEEN, "negative_loss"),
+    "permutation": Sampled(est.PermutationSampling()),
+    "antithetic": Sampled(est.PermutationSampling(antithetic=True)),
+    "multilinear": Sampled(est.MultilinearSampling()),
+    "gtg": Sampled(est.GTGShapley()),
+    "tmc": Sampled(est.TruncatedMonteCarlo()),
+    "banzhaf": Sampled(est.BanzhafSampling()),
+    "beta": Sampled(est.PermutationSampling(antithetic=True, beta=(4.0, 1.0))),
+    "complementary": Sampled(est.ComplementarySampling()),
+    "proxy": Sampled(est.ProxySampling(), ("validation", "sizes")),
+    "owen": RoundByRound(_Owen(), _SEEN),
+    "ms-mr": Sampled(MaverickMR(), utility="class_accuracy", common=False, told=rewards),
+    "ms-gtg": Sampled(MaverickGTG(), utility="class_accuracy", told=rewards),
+    "fedtsv": _Trajectories(TrajectoryValues(), ("updates", "sizes", "validation")),
+    "cgsv": RoundByRound(CosineValues(), ("updates",)),
+    "shapfed": RoundByRound(ClassCosine(), ("updates", "sizes")),
+    "loo": RoundByRound(LeaveOneOut(), _SEEN),
+    "loo-loss": RoundByRound(LeaveOneOut(), _SEEN, "negative_loss"),
+    "fedccea": Simulated(),
+    "fedccea-connected": Simulated("connected"),
+    "loo-retrained": Retrained(),
+    "tmc-retrained": Retrained(est.TruncatedMonteCarlo()),
+    "proxy-retrained": Retrained(est.ProxySampling(), ("training", "sizes")),
+    "size": RoundByRound(SizeAsValue(), ("sizes",)),
+    "random": RoundByRound(RandomValues()),
+    "uniform": RoundByRound(_Uniform()),
+}
+"""The methods of the library by name; the last three are controls.
+
+Samplers have the common budget, which "ms-gtg" may leave unspent by its own stopping rule.
+"exact", "exact-loss", "loo", "loo-loss", "loo-retrained" and "ms-mr" ask for what defines them, and
+"fedccea" trains its own number of federations: read their fidelity beside their cost.  Who sees
+"training" trains with the seed by which values of retraining are told, in their favour.
+"""
+
+Entry = str | type | Method | ValuePolicy
+
+
+def find_methods(given: Sequence[Entry] | Mapping[str, Entry]) -> dict[str, Method]:
+    """Return methods by name: each a name of :data:`METHODS`, a class, an object or a policy.
+
+    A policy that values rounds (``fedkit.federated.ValuePolicy``) has rounds of the utility
+    "accuracy", unless it declares ``utility``.
+    """
+    if isinstance(given, str) or not isinstance(given, Sequence | Mapping) or not len(given):
+        raise ValueError(f"methods is {brief(given)}; expected at least one, in a list or dict")
+    pairs = given.items() if isinstance(given, Mapping) else [(_name(one), one) for one in given]
+    found: dict[str, Method] = {}
+    for name, one in pairs:
+        if not isinstance(name, str) or not name or name in found:
+            raise ValueError(
+                f"a method is named {name!r}; each needs a name of its own, as text: give them as "
+                "a dict, name: method"
+            )
+        found[name] = _method(name, one)
+    return found
+
+
+def _name(given: object) -> str:
+    return given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
+
+
+def _method(name: str, given: Any) -> Method:
+    if isinstance(given, str):
+        return METHODS[choice("a method", given, METHODS)]
+    made: Any = given() if isinstance(given, type) else given
+    if not hasattr(made, "values") and (hasattr(made, "value") or isinstance(made, est.Estimator)):
+        check_policy(made)
+        utility = getattr(made, "utility", "accuracy")
+        if utility not in UTILITIES:  # its own business, such as the shape of a distance
+            utility = "accuracy"
+        made = RoundByRound(made, sees(made), utility)
+    having(f"method {name}", made, "values")
+    needs = getattr(made, "sees", ())
+    if isinstance(needs, str) or not all(sight in SIGHTS for sight in needs):
+        raise ValueError(
+            f"method {name} declares sees = {needs!r}; expected some of {', '.join(SIGHTS)}"
+        )
+    return cast(Method, made)
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a method said of one federation, and what it spent.
+
+    Attributes
+    ----------
+    values : float64[n]
+        By client; NaN only for one who took part in no round.
+    fidelity : float
+        Kendall's tau-b with the exact values of a round by the method's own utility (minus the
+        loss where it asked for that alone, otherwise accuracy), averaged over the rounds in which
+        they differ; NaN for a method that values no rounds, and without validation data.
+    trainings : float
+        In units of everybody's data in all rounds.
+    seconds : float
+        Processor time of its own, and of its coalitions at the price of evaluating all of a round
+        together.
+    held : float
+        MiB that the server must hold for what the method needs, by formula: a round's updates,
+        validation images.
+    """
+
+    values: FloatArray
+    fidelity: float
+    evaluations: int
+    trainings: float
+    seconds: float
+    held: float
+
+
+def play(method: Method, world: World) -> Played:
+    """Let a method value the clients of one federation.
+
+    Raises
+    ------
+    ValueError
+        If it needs validation data and there are none, or returns something else than one finite
+        number per client (or NaN for one who took part in no round).
+    """
+    needs, judged = sees(method), len(world.federation.y_val) > 0
+    if "validation" in needs and not judged:
+        raise ValueError("it asks for validation data, and the federation has none")
+    view = View(world)  # rounds and tables are everybody's: made before the clock runs
+    price = world.seconds_per_evaluation if judged else 0.0
+    start = time.process_time()
+    given: Any = method.values(view)
+    if hasattr(given, "reindex"):  # a pandas series is by client, in whatever order
+        given = given.reindex(range(world.n))
+    if np.iscomplexobj(given):
+        raise ValueError("it returned complex numbers; expected real ones, one per client")
+    values = np.array(given, dtype=np.float64)
+    own = time.process_time() - start
+    unasked = view.times == 0  # of whom nobody need say anything
+    if values.shape != (world.n,) or not (np.isfinite(values) | unasked & np.isnan(values)).all():
+        raise ValueError(
+            f"it returned {brief(values)} of shape {values.shape}; expected {world.n} finite "
+            "numbers, one per client"
+        )
+    coalitions = sum(game.evaluations for game in view.games.values())  # models took own time
+    return Played(
+        values, _fidelity(view, values), view.evaluations, view.trainings, own + coalitions * price,
+        _held(world, needs),
+    )  # fmt: skip
+
+
+def _held(world: World, needs: Collection[str]) -> float:
+    size = 0
+    if {"updates", "validation"} & {*needs}:
+        size += max(r.updates.nbytes for r in world.rounds)
+    if {"validation", "training"} & {*needs}:
+        size += world.federation.x_val.nbytes
+    return size / 2**20
+
+
+def _fidelity(view: View, values: FloatArray) -> float:
+    """Agreement of a method's values of rounds with the exact ones (:class:`Played`)."""
+    mine = view.by_round
+    judged = len(view._world.federation.y_val) > 0
+    if not judged or not mine or not np.array_equal(view.mean(mine), values, equal_nan=True):
+        return float("nan")
+    alone = {u for _, u in view.games} == {"negative_loss"}
+    tables = view._world.tables("negative_loss" if alone else "accuracy")
+    exact = [shapley(table).values for table in tables]
+    pairs = [(np.round(a, 9), np.round(b, 9)) for a, b in zip(mine, exact, strict=True)]
+    # tau is NaN where one side says nothing
+    taus = [float(np.nan_to_num(kendalls_tau(a, b))) for a, b in pairs if np.ptp(b) > 0]
+    return float(np.mean(taus)) if taus else float("nan")
+
+
+# ------------------------------------------------------------------------------ the comparison
+
+
+def agreement(a: npt.ArrayLike, b: npt.ArrayLike, silent: float = 0.0) -> float:
+    """Kendall's tau-b of two valuations of the same clients; `silent` where one says nothing.
+
+    Clients whom one side leaves out (NaN) do not count; NaN where fewer than two are left.
+    """
+    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if x.ndim != 1 or x.shape != y.shape:
+        raise ValueError(
+            f"valuations have shapes {x.shape} and {y.shape}; expected one number per client"
+        )
+    both = np.isfinite(x) & np.isfinite(y)
+    if both.sum() < 2:
+        return float("nan")
+    return float(np.nan_to_num(kendalls_tau(x[both], y[both]), nan=silent))
+
+
+@one_line
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """What methods say of the clients of one federation.
+
+    Attributes
+    ----------
+    values : DataFrame
+        One row per method, one column per client, in units of the method.
+    measures : DataFrame
+        One row per method: ``rounds`` and ``retraining``, its agreement (Kendall's tau-b) with the
+        exact values of the rounds by the same utility and with those of retraining by test
+        accuracy, 0 where it says the same of everybody; ``rounds`` is NaN of a method whose values
+        are not the means of what it says of the rounds; ``evaluations``, ``trainings``,
+        ``seconds`` and ``held`` (MiB), its costs.
+    agreement : DataFrame
+        Agreement of every method with every other, tau-b; NaN where one says the same of everybody.
+    failures : dict of str to str
+        One sentence for each method that failed, which is warned of, too.
+    accuracy : float
+        Test accuracy of the model after the last round, a fraction.  One that does no better than
+        a constant answer is warned of.
+    """
+
+    values: pd.DataFrame
+    measures: pd.DataFrame
+    agreement: pd.DataFrame
+    failures: dict[str, str]
+    accuracy: float
+
+
+def compare(
+    federation: Federation,
+    model: str | Model | nn.Module = "mlp-32",
+    methods: Sequence[Entry] | Mapping[str, Entry] | None = None,
+    *,
+    rounds: int = 8,
+    participants: int | None = None,
+    epochs: int = 2,
+    batch_size: int = 20,
+    lr: float = 0.1,
+    seed: int = 0,
+    adversaries: Adversaries | None = None,
+    retraining: bool = False,
+) -> Compared:
+    """Value the clients of one's own federation by many methods, on the same rounds.
+
+    Parameters
+    ----------
+    federation : Federation
+        Such as from :func:`~fedkit.federated.clients.federation_from_arrays`.
+    model : str, Model or torch module
+        As for ``fk.build``, or what it returns; a module as ``fk.run`` takes it, from its
+        parameters on.
+    methods : sequence or dict, optional
+        Names of ``fk.arena.METHODS``, classes or objects with ``values(view)``, or policies that
+        value rounds; all of the library's that train nothing anew by default.  A dict gives them
+        names of your own.
+    rounds, participants : int
+        Rounds of federated averaging and clients asked in each (by default everybody, or 14 of
+        them if there are more, since all coalitions of a round are evaluated).
+    epochs, batch_size, lr : int, int, float
+        Local training, plain SGD.
+    adversaries : Adversaries, optional
+        Clients who misbehave, to try methods on; `federation` is then
+        ``adversaries.data(federation)``.
+    retraining : bool
+        Also train the federations of all coalitions (of 600 that are drawn, beyond 11 clients)
+        from scratch, by the one training `seed` that methods which train again see as well.
+    """
+    pd = need("pandas", "run")
+    having("federation", federation, "n_clients", "client_data")
+    n = federation.n_clients
+    k = min(n, MOST) if participants is None else whole("participants", participants, 2, n)
+    if k > MOST:
+        raise ValueError(
+            f"{k} clients a round; participants must be at most {MOST} here, where all coalitions "
+            "of a round are evaluated to judge the methods by; fk.run values more of them by one"
+        )
+    if isinstance(model, str):
+        model = build(model, federation.input_shape, federation.n_classes)
+    elif isinstance(model, nn.Module):
+        model = classifier("model", model, federation.x)
+    having("model", model, "init", "name")
+    check_cast(federation, adversaries)
+    if methods is None:
+        methods = [name for name, method in METHODS.items() if "training" not in sees(method)]
+    entered = find_methods(methods)
+    w = World(
+        federation, model, Plan(rounds, k, LocalSGD(lr=lr, batch_size=batch_size, epochs=epochs)),
+        whole("seed", seed, 0), adversaries or Adversaries({}), name=federation.name,
+    )  # fmt: skip
+    truth = retraining_values(w).values[:, 0] if flag("retraining", retraining) else None
+    values, measures, failures = {}, {}, {}
+    for name, method in entered.items():
+        try:
+            played = play(method, w)
+        except Exception as error:  # one that fails stops nobody else
+            kind = (
+                "" if isinstance(error, ValueError) else f"{name} raised {type(error).__name__}: "
+            )
+            failures[name] = " ".join(f"{kind}{error}".split())
+            warn(failures[name])
+            continue
+        values[name] = played.values
+        measures[name] = {
+            "rounds": played.fidelity,
+            "retraining": np.nan if truth is None else agreement(played.values, truth),
+            **{c: getattr(played, c) for c in ("evaluations", "trainings", "seconds", "held")},
+        }
+    _warn_of_gaps(w, values)
+    pairs = {a: {b: agreement(x, y, np.nan) for b, y in values.items()} for a, x in values.items()}
+    named = [f"client {i}" for i in range(n)]
+    return Compared(
+        pd.DataFrame.from_dict(values, orient="index", columns=named),
+        pd.DataFrame.from_dict(measures, orient="index"),
+        pd.DataFrame(pairs), failures, w.accuracy,
+    )  # fmt: skip
+
+
+def _warn_of_gaps(w: World, values: Mapping[str, FloatArray]) -> None:
+    """Warn of clients without a value, and of a model that has learnt nothing."""
+    f = w.federation
+    lacking = np.isnan(list(values.values())).all(axis=0) if values else np.zeros(w.n, dtype=bool)
+    if missing := int((lacking & (f.sizes > 0)).sum()):
+        warn(f"{missing} of {w.n} clients have no value, as they took part in no round: run more")
+    if without := np.flatnonzero(lacking & (f.sizes == 0)).tolist():
+        warn(f"clients {without} have no value, as they own no data")
+    constant = float(torch.bincount(f.y_test).max()) / len(f.y_test)
+    if not w.accuracy > constant:
+        warn(
+            f"after {w.plan.rounds} rounds the model answers {w.accuracy:.0%} of the test data "
+            f"rightly, and always the most frequent class {constant:.0%}: try more rounds or "
+            "another lr, unless a client spoils it"
+        )
