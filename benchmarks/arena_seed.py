@@ -10,15 +10,18 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedkit.arena.own import agreement
-from reproduction.arena.cells import APART
 
-import fedkit as fk
+from fedkit.arena import METHODS as ROWS
+from fedkit.arena import agreement, play
+from reproduction.arena.federations import Scenario, plant
+from reproduction.arena.rows import APART
+from reproduction.common import setting_of
 from reproduction.records import Store
 
 RECORD = Path(__file__).parents[1] / "results" / "arena-seed.json"
@@ -30,18 +33,18 @@ def agreements(seeds: int) -> Iterator[dict[str, Any]]:
     """Agreement with retraining of every method on every federation, trained with another seed."""
     known = {tuple(row[k] for k in PLACE): row for row in json.loads(RECORD.read_text())}
     truths = [
-        (fk.arena.Scenario.of(r.cell), r) for r in Store().records("paper", "arena", "truths")
+        (setting_of(Scenario, r.cell), r) for r in Store().records("paper", "arena", "truths")
     ]
     for seed, (s, record) in product(range(seeds), truths):
         if s.scenario == "late":
             continue
         (truth,) = [r["series"] for r in record.results if r["seed"] == seed]
-        planted = fk.arena.plant(s, seed)
-        world = fk.arena.World(s, seed + APART, planted)
+        planted = plant(s, seed)
+        world = replace(planted.world, seed=seed + APART)
         for name in METHODS:
             place = (s.dataset, s.scenario, seed, name)
             if place not in known:
-                values = fk.arena.play(name, fk.arena.METHODS[name], world).values
+                values = play(ROWS[name], world).values
                 found = agreement(values[np.argsort(planted.role)], truth["retraining.accuracy"])
                 known[place] = dict(zip(PLACE, place, strict=True)) | {"agreement": round(found, 6)}
             yield known[place]

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from reproduction.arena.cells import scenarios
 
-import fedkit as fk
 from fedkit.games import semivalue
+from reproduction.arena import plant, scenarios
 
 RECORD = Path(__file__).parents[1] / "results" / "arena-sizes.json"
 SCENARIOS = ("free-riders", "skewed-free-riders")
@@ -33,7 +32,8 @@ def contributions(seeds: int) -> Iterator[dict[str, Any]]:
     """
     there = [s for s in scenarios("paper") if s.scenario in SCENARIOS]
     for s, seed in product(there, range(seeds)):
-        world = fk.arena.World(s, seed)
+        planted = plant(s, seed)
+        world = planted.world
         n = world.n
         tables = world.tables("negative_loss")
         by_size = np.array(
@@ -43,7 +43,7 @@ def contributions(seeds: int) -> Iterator[dict[str, Any]]:
         for half, part in enumerate(np.array_split(by_size, 2)):
             yield {
                 "dataset": s.dataset, "scenario": s.scenario, "seed": seed, "half": half,
-                "bad": world.planted.bad.tolist(), "adds": part.mean(axis=0).T.round(6).tolist(),
+                "bad": planted.bad.tolist(), "adds": part.mean(axis=0).T.round(6).tolist(),
             }  # fmt: skip
 
 

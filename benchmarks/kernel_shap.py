@@ -1,7 +1,6 @@
 """Plain Kernel SHAP, of the package shap, as an entry of the arena from outside.
 
-Run ``fedkit arena --method benchmarks.kernel_shap:KernelSHAP --profile paper``; with ``--commit``
-the results are written as records, as those of anybody else's method would be.
+Run ``fedkit arena --method benchmarks.kernel_shap:KernelSHAP --profile paper``.
 """
 
 from __future__ import annotations

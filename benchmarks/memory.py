@@ -17,12 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from fedkit.arena.methods import METHODS, View
-from fedkit.arena.truths import World, bounded_loss
-from reproduction.arena.cells import scenarios
 
+from fedkit.arena import METHODS, View, World, bounded_loss
 from fedkit.games.game import Game
 from fedkit.learning.evaluation import Evaluator
+from reproduction.arena import plant, scenarios
 
 RECORD = Path(__file__).parents[1] / "results" / "memory.json"
 
@@ -32,8 +31,8 @@ class Untabulated(World):
 
     def tables(self, utility):
         """The game of each round."""
-        f = self.planted.federation
-        judge = Evaluator(self.planted.architecture, f.x_val, f.y_val, utility, device="cpu")
+        f = self.federation
+        judge = Evaluator(self.model, f.x_val, f.y_val, utility, device="cpu")
         rounds = [replace(r, evaluator=judge) for r in self.rounds]
         values = [
             bounded_loss(r, judge) if utility == "negative_loss" else r.game() for r in rounds
@@ -56,7 +55,7 @@ def rise(name: str, w: World) -> float:
             ctypes.CDLL(None).malloc_trim(0)
             Path("/proc/self/clear_refs").write_text("5")
             before = _resident("VmRSS")
-            method.values(View(w, method.sees))
+            method.values(View(w))
             os.write(send, f"{_resident('VmHWM') - before:.3f}".encode())
         finally:
             os._exit(0)
@@ -78,7 +77,7 @@ def main() -> None:
     found = {}
     for s in scenarios("paper"):
         if s.dataset == "mnist" and s.scenario in ("labels", "twenty"):
-            w = Untabulated(s, 0)
+            w = Untabulated(**vars(plant(s, 0).world))
             _ = w.rounds
             for name in METHODS:
                 rises = [rise(name, w) for _ in range(options.repeats)]

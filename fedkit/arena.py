@@ -802,10 +802,8 @@ def compare(
         try:
             played = play(method, w)
         except Exception as error:  # one that fails stops nobody else
-            kind = (
-                "" if isinstance(error, ValueError) else f"{name} raised {type(error).__name__}: "
-            )
-            failures[name] = " ".join(f"{kind}{error}".split())
+            told = str(error) if isinstance(error, ValueError) else repr(error)
+            failures[name] = " ".join(f"{name} failed: {told}".split())
             warn(failures[name])
             continue
         values[name] = played.values

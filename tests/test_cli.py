@@ -162,12 +162,8 @@ def test_seeds_only_and_dry_run(store, fedkit) -> None:
         (["run", "toy", "--only", "key=123"], "no cell has key '123'; key is one of"),
         (["audit", "--paper", "toy", "--experiment", "x"], "no record of toy x at profile paper"),
         (["audit", "--paper", "toy"], "no record of toy at profile paper to audit"),
-        (["arena", "--method", "nope:Mine"], "method 'nope:Mine' cannot be imported"),
+        (["arena", "--method", "nope:Mine"], "method 'nope:Mine' cannot be made"),
         (["arena", "--against", ""], "nothing to run: give --method or --against"),
-        (
-            ["arena", "--against", "random", "--commit", "a1"],
-            "--commit names the commit of a method",
-        ),
         (["arena", "--scenario", "rain", "--engine", "ray"], "scenario is 'rain'"),
         (["arena", "--against", "random, nobody", "--engine", "ray"], "against is 'nobody'"),
         (["golden", "nobody/run"], "no golden run is called 'nobody/run'; there are arena/*"),

@@ -3,12 +3,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from fedkit.arena.methods import find_method
 from rounding import assert_close, assert_trained_alike
 from toyrounds import a_round
 
 import fedkit as fk
 from fedkit import estimators as est
+from fedkit.arena import find_methods
 from fedkit.federated.adversaries import LabelFlip, LabelNoise, LabelPermutation
 from fedkit.federated.aggregation import Proportional, SizeWeighted, UniformWeights
 from fedkit.federated.clients import Federation
@@ -560,4 +560,4 @@ def test_an_estimator_in_the_place_of_a_valuation_is_told_how_to_be_one():
         with pytest.raises(ValueError, match=r"wrap it for rounds: fk.Estimated\(fk\.P"):
             Strategy(UniformSelection(), estimator, SizeWeighted())
         with pytest.raises(ValueError, match="wrap it for rounds"):
-            find_method(estimator)
+            find_methods([estimator])

@@ -17,7 +17,6 @@ LIBRARY = {
     "atomic": "",
     "threads": "",
     "intervals": "",
-    "outside": "",
     "games": "streams extras atomic",
     "estimators": "games streams extras intervals threads",
     "learning": "streams extras",
@@ -28,8 +27,7 @@ LIBRARY = {
     "plots": "extras intervals",
     "columnfiles": "extras",
     "fedvalue": "columnfiles estimators games streams extras intervals",
-    "arena": "methods federated learning estimators games datasets outside streams extras "
-    "intervals",
+    "arena": "methods federated learning estimators games streams extras intervals",
     "__main__": "extras",
     "__init__": "games estimators learning datasets federated methods fedvalue arena streams "
     "extras",
@@ -40,26 +38,27 @@ REPRODUCTION = {
     "widgets": "",
     "figures": "widgets",
     "__init__": "",
+    "outside": "",
     "manifest": "__init__",
     "records": "__init__",
-    "golden": "__init__ manifest records",
-    "experiments": "__init__ golden manifest records",
-    "common": "experiments golden records",
+    "golden": "outside __init__ manifest records",
+    "experiments": "outside __init__ golden manifest records",
+    "common": "outside experiments golden records",
     "claims": "__init__ records",
     "printed": "claims",
-    "measured": "claims records",
+    "measured": "outside claims records",
     "verdicts": "claims measured printed records",
     "tables": "verdicts",
     "readings": "claims measured verdicts records",
-    "overviews": "records",
+    "overviews": "outside records",
     **dict.fromkeys(
         ("fedccea", "fedms", "fedowen", "fedtsv", "fedvalue"),
-        "common overviews experiments claims verdicts tables figures widgets golden records"
-        " __init__",
+        "outside common overviews experiments claims verdicts tables figures widgets golden"
+        " records __init__",
     ),
     "arena": "common overviews experiments figures widgets golden manifest records",
     "book": "figures manifest records",
-    "commands": "arena book claims verdicts tables experiments golden records __init__",
+    "commands": "outside arena book claims verdicts tables experiments golden records __init__",
 }
 PLANS = {"fedkit": LIBRARY, "reproduction": REPRODUCTION}
 

@@ -160,7 +160,7 @@ def test_a_claim_that_names_no_method_does_not_take_one_from_outside(here: Path)
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("table1 my_values:Gone", "method 'my_values:Gone' cannot be imported: AttributeError"),
+        ("table1 my_values:Gone", "method 'my_values:Gone' cannot be made: AttributeError"),
         ("table1 my_values:Raises", "method 'my_values:Raises' cannot be made: SystemExit"),
         ("table1 fedowen", "method 'fedowen' is not of your own; write module:Name"),
         ("round_errors my_values:policy", "fedowen round_errors takes no method from outside"),

@@ -20,7 +20,6 @@ import torch
 
 import fedkit as fk
 from fedkit import datasets, federated, fedvalue
-from reproduction import arena as book_arena
 
 NAN, INF = float("nan"), float("inf")
 
@@ -459,25 +458,7 @@ def vertical() -> Iterator[Row]:
     }  # fmt: skip
 
 
-def arena() -> Iterator[Row]:
-    """The arena."""
-    names: Bad = [*(v for v in OBJECT if v is not None and v != []), ["nonsense"], [3]]
-    yield "arena.run", book_arena.run, None, {  # type: ignore[misc]
-        "methods": [v for v in OBJECT if v != []], "profile": CHOICE,
-        "rows": names, "scenarios": names, "limit": real(0, above=True),
-        "seeds": [v for v in names if v != [3]] + [[-1], [0.5], [True]], "progress": FLAG,
-        "store": optional(OBJECT),
-    }  # fmt: skip
-    yield "arena.Scenario", fk.arena.Scenario, {"dataset": "digits", "scenario": "sizes"}, {
-        "dataset": OBJECT[1:], "scenario": OBJECT, "model": OBJECT[1:], "clients": whole(4),
-        "participants": whole(1), "rounds": whole(1), "samples": whole(1),
-        "validation": whole(1), "seen": whole(1), "test": whole(1), "epochs": whole(1),
-        "batch_size": whole(1), "lr": real(0, above=True), "before": FLAG,
-    }  # fmt: skip
-    yield "arena.scenarios", book_arena.scenarios, {"profile": "smoke"}, {"profile": CHOICE}
-
-
-ROWS = [row for part in (policies, games, federations, vertical, arena) for row in part()]
+ROWS = [row for part in (policies, games, federations, vertical) for row in part()]
 ARGUMENTS = [(row, argument) for row in ROWS for argument in row[3]]
 
 
