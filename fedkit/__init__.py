@@ -26,11 +26,11 @@ _HOMES = homes(
         "estimate estimate_many precise settled",
         "methods": "ContributionWeights CosineValues EpsilonGreedy FedMS FedOwen FedTSV "
         "LeaveOneOut MaverickGTG MaverickMR MaverickTMR OwenSampling OwenTwins Softmax "
-        "TrajectoryValues gram_matrix trajectory_game",
+        "TrajectoryValues gram_matrix trajectory_game value",
         "datasets": "Dataset load",
-        "games": "Game Valuation airport all_coalitions banzhaf beta_shapley coalition_index glove "
-        "leave_one_out normalise parallel random_unanimity_sum remember shapley table_game "
-        "tabulate total unanimity weighted_majority",
+        "games": "Game Ledger Valuation airport all_coalitions banzhaf beta_shapley "
+        "coalition_index glove leave_one_out normalise parallel random_unanimity_sum remember "
+        "shapley table_game tabulate total unanimity weighted_majority",
         "streams": "Streams",
     }
 )
