@@ -23,6 +23,7 @@ def states(count: int) -> list[dict[str, torch.Tensor]]:
         own = copy.deepcopy(NET)
         for parameter in own.parameters():
             parameter.data += 0.3 * torch.randn(parameter.shape, generator=draws)
+        own[1].running_mean += torch.randn(6, generator=draws)
         sent.append(own.state_dict())
     return sent
 
