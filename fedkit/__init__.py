@@ -18,8 +18,8 @@ _HOMES = homes(
         "federated": "Adversaries ClassCosine ClientTable Dirichlet Estimated Exact FedAdam "
         "FedYogi Federation History IID Krum Mavericks Median NoValue Plan Proportional "
         "RandomValues ShuffledValues SizeAsValue SizeWeighted Strategy TrimmedMean "
-        "UniformSelection UniformWeights federation_from_arrays make_federation retraining_game "
-        "round_game run",
+        "UniformSelection UniformWeights federation_from_arrays federation_game make_federation "
+        "retraining_game round_game run",
         "learning": "Evaluator LocalSGD Model build model_of share_right train_clients",
         "estimators": "BanzhafSampling ComplementarySampling Estimator "
         "GTGShapley MultilinearSampling PermutationSampling ProxySampling TruncatedMonteCarlo "

@@ -386,7 +386,7 @@ def federations() -> Iterator[Row]:
     yield "Adversaries", fk.Adversaries, {"attacks": {}}, {
         "attacks": [v for v in OBJECT if v != {}] + [{0: "a"}, {0.5: federated.LabelFlip(4)}],
     }  # fmt: skip
-    yield "retraining_game", federated.retraining_game, {
+    yield "federation_game", federated.federation_game, {
         "federation": f, "architecture": arch, "local": w["local"], "rounds": 1,
     }, {
         "federation": OBJECT, "architecture": OBJECT, "local": OBJECT, "rounds": whole(1),

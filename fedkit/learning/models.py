@@ -479,6 +479,11 @@ def model_of(
     own = _copied(module)
     state = own.state_dict(keep_vars=True)
     wanted = _travelling(own, keys, trained_only)
+    if not wanted and keys is not None:
+        raise ValueError(
+            f"the states of the clients have no key of {name}: {_few(list(keys))}"
+            f"{_prefix(list(keys))}"
+        )
     if not wanted:
         lacking = "trained parameters" if trained_only else "parameters"
         raise ValueError(
@@ -562,6 +567,11 @@ def classifier(name: str, module: nn.Module, x: Tensor) -> Model:
         raise ValueError(f"{name} has a NaN in its buffers ({', '.join(wrong[:5])})")
     made = model_of(module, x, trained_only=True)
     doubt_probabilities(made)
+    if made.output_shape == (1,):
+        raise ValueError(
+            f"{made.name} gives one logit, and a federation trains by cross-entropy, which needs "
+            "one for each class: end in torch.nn.Linear(..., 2)"
+        )
     if len(made.output_shape) != 1:
         raise ValueError(
             f"{made.name} gives outputs of shape {(len(made.example), *made.output_shape)}; a "

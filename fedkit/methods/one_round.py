@@ -12,9 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from fedkit.checks import flag, whole
-from fedkit.estimators import Estimator, MultilinearSampling, ProxySampling, estimate
+from fedkit.estimators import (
+    Estimator,
+    MultilinearSampling,
+    PermutationSampling,
+    ProxySampling,
+    estimate,
+)
 from fedkit.federated.round_games import round_game
-from fedkit.games.exact import shapley
 from fedkit.games.game import Game
 from fedkit.games.memory import remember
 from fedkit.games.valuation import Valuation
@@ -96,7 +101,8 @@ def value(
     told = f"Shapley values by {measured if isinstance(measured, str) else 'your utility'}"
     n = game.n_players
     if n <= EXACT and (budget is None or budget >= 2**n):
-        return replace(shapley(game), method=f"{told}, exact")
+        found = estimate(game, PermutationSampling(), 2**n, seed, progress=progress)  # all of them
+        return replace(found, method=f"{told}, exact")
     estimator: Estimator = ProxySampling() if n <= REGRESSED else MultilinearSampling()
     found = _sampled(remember(game), estimator, budget, seed, progress)
     way = "regression" if n <= REGRESSED else "random walks"
