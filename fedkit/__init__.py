@@ -18,19 +18,19 @@ _HOMES = homes(
         "federated": "Adversaries ClassCosine ClientTable Dirichlet Estimated Exact FedAdam "
         "FedYogi Federation History IID Krum Mavericks Median NoValue Plan Proportional "
         "RandomValues ShuffledValues SizeAsValue SizeWeighted Strategy TrimmedMean "
-        "UniformSelection UniformWeights federation_from_arrays make_federation retraining_game "
-        "round_game run",
+        "UniformSelection UniformWeights federation_from_arrays federation_game make_federation "
+        "retraining_game round_game run",
         "learning": "Evaluator LocalSGD Model build model_of share_right train_clients",
         "estimators": "BanzhafSampling ComplementarySampling Estimator "
         "GTGShapley MultilinearSampling PermutationSampling ProxySampling TruncatedMonteCarlo "
         "estimate estimate_many precise settled",
         "methods": "ContributionWeights CosineValues EpsilonGreedy FedMS FedOwen FedTSV "
         "LeaveOneOut MaverickGTG MaverickMR MaverickTMR OwenSampling OwenTwins Softmax "
-        "TrajectoryValues gram_matrix trajectory_game",
+        "TrajectoryValues gram_matrix trajectory_game value",
         "datasets": "Dataset load",
-        "games": "Game Valuation airport all_coalitions banzhaf beta_shapley coalition_index glove "
-        "leave_one_out normalise parallel random_unanimity_sum remember shapley table_game "
-        "tabulate total unanimity weighted_majority",
+        "games": "Game Ledger Valuation airport all_coalitions banzhaf beta_shapley "
+        "coalition_index glove leave_one_out normalise parallel random_unanimity_sum remember "
+        "shapley table_game tabulate total unanimity weighted_majority",
         "streams": "Streams",
     }
 )

@@ -1,14 +1,17 @@
-"""Writing a file whole or not at all."""
+"""Writing a file whole or not at all, and entries into one that survives a kill."""
 
 from __future__ import annotations
 
 import io
 import os
+import sqlite3
 import threading
 from pathlib import Path
 from typing import Any
 
-__all__ = ["named_as", "write_arrays", "write_bytes", "write_text"]
+__all__ = ["file_at", "named_as", "open_table", "write_arrays", "write_bytes", "write_text"]
+
+PATIENCE = 60.0  # seconds to wait for another process that writes
 
 _OTHERS = {".csv", ".json", ".npy", ".npz", ".parquet", ".pkl", ".png", ".pt", ".xlsx"}
 
@@ -57,3 +60,30 @@ def write_bytes(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def file_at(path: str | Path) -> Path:
+    """Return the path of a file, of the user's folder where it begins with ``~``."""
+    if isinstance(path, str | os.PathLike) and str(path):
+        return Path(path).expanduser()
+    raise ValueError(f"path is {path!r}; expected the name of a file")
+
+
+def open_table(path: Path, table: str, columns: str, kind: str) -> sqlite3.Connection:
+    """Open a file of numbered entries, which several processes may read and write, or refuse it.
+
+    `kind` is what the file holds.  An entry is there, whole, once its transaction ends.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = sqlite3.connect(path, timeout=PATIENCE, check_same_thread=False)
+        with file:
+            file.execute(
+                f"CREATE TABLE IF NOT EXISTS {table} (number INTEGER PRIMARY KEY, {columns})"
+            )
+    except (sqlite3.Error, OSError) as error:
+        raise ValueError(
+            f"{path} cannot hold {kind} ({error}); pass the name of a new file, or of one that "
+            f"holds {kind}"
+        ) from error
+    return file

@@ -241,3 +241,17 @@ def test_images_whose_channels_are_last_are_told(shape, odd):
         warnings.simplefilter("always")
         fk.federation_from_arrays([pair], pair)
     assert ["channels last" in str(w.message) for w in told] == [True] * odd
+
+
+def test_data_sets_and_loaders_are_taken_as_arrays_are():
+    from torch.utils.data import DataLoader, TensorDataset
+
+    x, y = torch.linspace(-1, 1, 240).reshape(60, 4), torch.arange(60) % 3
+    parts = [slice(0, 20), slice(20, 40), slice(40, 50), slice(50, 60)]
+    sets = [TensorDataset(x[part], y[part]) for part in parts]
+    expected = fk.federation_from_arrays([(x[p], y[p]) for p in parts[:2]], *sets[2:])
+    for made in (sets, [DataLoader(one, batch_size=7) for one in sets]):
+        found = fk.federation_from_arrays(made[:2], *made[2:])
+        for name in ("x", "y", "x_val", "y_val", "x_test", "y_test"):
+            assert torch.equal(getattr(found, name), getattr(expected, name)), name
+        assert found.sizes.tolist() == [20, 20]

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 
 import fedkit as fk
 from fedkit.federated.partitioners import QuantitySkew
-from fedkit.federated.retraining import InOrder, retraining_game, train_with_sizes
+from fedkit.federated.retraining import InOrder, federation_game, train_with_sizes
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedccea import (
     AccuracyApproximation,
@@ -241,10 +241,10 @@ def test_the_simulator_scales_by_the_mean_client(problem):
 
 def test_retraining_is_a_game(problem):
     f, arch = problem
-    game = retraining_game(f, arch, LOCAL, rounds=2, chunk=5, device="cpu")
+    game = federation_game(f, arch, LOCAL, rounds=2, chunk=5, device="cpu")
     masks = fk.all_coalitions(4)
     found = game(masks)
-    whole = retraining_game(f, arch, LOCAL, rounds=2, chunk=64, device="cpu")(masks)
+    whole = federation_game(f, arch, LOCAL, rounds=2, chunk=64, device="cpu")(masks)
     assert_same_answers(found, whole, len(f.y_test))
     start = arch.init(Streams(0).generator("model"))
     test = Evaluator(arch, f.x_test, f.y_test, "accuracy", device="cpu")

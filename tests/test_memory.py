@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -104,6 +105,14 @@ def test_what_was_evaluated_before_a_failure_is_kept_and_told(tmp_path):
         assert len(asked) == kept
         assert (f"{kept} coalitions are remembered" in told) == (kept > 0)
         assert caught.value.valuations == [None]
+        assert "no values were found yet" in told
+
+    asked.clear()
+    with pytest.raises(ConnectionError) as caught:
+        fk.estimate(fk.Game(5, score), fk.PermutationSampling(), count="calls", budget=99)
+    (found,) = caught.value.valuations
+    assert 0 < found.evaluations <= 24
+    assert f"values of {found.evaluations} evaluations are in" in caught.value.__notes__[-1]
 
 
 def test_a_killed_run_goes_on_and_two_processes_share_a_file(tmp_path):
@@ -143,3 +152,12 @@ def test_memory_keeps_what_a_game_knows_of_itself_and_refuses_changing_outputs()
     game(np.eye(3, dtype=bool))
     with pytest.raises(ValueError, match="must not change"):
         game(fk.all_coalitions(3))
+
+
+def test_progress_shows_evaluations_their_rate_and_the_time_left(monkeypatch, capsys):
+    pytest.importorskip("tqdm")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    game = fk.Game(6, lambda rows: [time.sleep(0.02) or float(row.sum()) for row in rows])
+    fk.estimate(game, fk.PermutationSampling(), 60, progress=True)
+    told = capsys.readouterr().err
+    assert re.search(r"/60 \[\d\d:\d\d<\d\d:\d\d, +[\d.]+evaluation/s\]", told), told

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import fedkit as fk
 from fedkit.federated import round_games
 from fedkit.learning import evaluation, training
-from fedkit.learning.models import Model, model_of
+from fedkit.learning.models import Model, classifier, model_of
 
 ALL = np.array(list(itertools.product([False, True], repeat=3)))
 SIZES = np.array([5.0, 1.0, 12.0])
@@ -572,6 +572,11 @@ NHWC = X.reshape(61, 8, 8, 1)
         (lambda: values(mlp(), lambda out, y: out), "utility returned float32[61, 3];"),
         (lambda: values(mlp(), lambda out, y: [1.0] * (1 + (out[0, 0] > 0))), "several lengths"),
         (lambda: fk.round_game(mlp(), mlp(), None, [1], X, Y), "as trained, or their differences"),
+        (
+            lambda: fk.value(mlp(), mlp(), [nn.DataParallel(mlp()).state_dict()], [1], X, Y),
+            "a DataParallel's; take model.module.state_dict()",
+        ),
+        (lambda: classifier("model", nn.Linear(4, 1), torch.ones(2, 4)), "end in torch.nn.Linear"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(make, sentence):

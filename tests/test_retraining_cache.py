@@ -9,7 +9,7 @@ from rounding import assert_same_answers
 import fedkit as fk
 from fedkit.federated import retraining_cache as trainings
 from fedkit.federated.adversaries import Adversaries, ScaledUpdate
-from fedkit.federated.retraining import retraining_game, train_with_sizes
+from fedkit.federated.retraining import federation_game, train_with_sizes
 from fedkit.federated.retraining_cache import RetrainingCache
 from fedkit.learning.models import classifier
 from fedkit.methods.fedccea import sample_sizes, simulate
@@ -106,8 +106,8 @@ def test_kept_trainings_of_the_repository_are_whole_and_small():
 def test_games_and_simulations_remember(problem, tmp_path, asked):
     f, arch, local = problem
     kept = RetrainingCache(tmp_path)
-    plain = retraining_game(f, arch, local, rounds=2, device="cpu")
-    game = retraining_game(f, arch, local, rounds=2, device="cpu", train=kept)
+    plain = federation_game(f, arch, local, rounds=2, device="cpu")
+    game = federation_game(f, arch, local, rounds=2, device="cpu", train=kept)
     masks = np.tril(np.ones((5, 4), dtype=bool), -1)
     assert_same_answers(game(masks), plain(masks), len(f.y_test))
     assert_same_answers(game(masks[:3]), plain(masks[:3]), len(f.y_test))
@@ -136,15 +136,15 @@ def test_two_modules_of_one_kind_have_files_of_their_own(problem, tmp_path):
 def test_a_game_of_retraining_knows_who_changes_updates(problem, tmp_path):
     f, arch, local = problem
     bad = Adversaries({0: ScaledUpdate(-2.0)})
-    game = retraining_game(bad.data(f), arch, local, rounds=2, device="cpu", adversaries=bad)
-    honest = retraining_game(f, arch, local, rounds=2, device="cpu")
+    game = federation_game(bad.data(f), arch, local, rounds=2, device="cpu", adversaries=bad)
+    honest = federation_game(f, arch, local, rounds=2, device="cpu")
     alone = np.eye(4, dtype=bool)[[1, 0]]
     (kept, spoilt), plain = game(alone), honest(alone)
     assert kept == plain[0]
     assert spoilt != plain[1]
     with pytest.raises(ValueError, match="misuse their updates"):
-        retraining_game(bad.data(f), arch, local, rounds=2, device="cpu")
+        federation_game(bad.data(f), arch, local, rounds=2, device="cpu")
     with pytest.raises(ValueError, match="without a cache"):
-        retraining_game(
+        federation_game(
             bad.data(f), arch, local, rounds=2, train=RetrainingCache(tmp_path), adversaries=bad
         )

@@ -207,7 +207,7 @@ def games() -> Iterator[Row]:
         "n_players": whole(1), "function": OBJECT,
     }  # fmt: skip
     yield "remember", fk.remember, {"game": game}, {
-        "game": OBJECT, "batch": optional(whole(1)),
+        "game": OBJECT, "batch": optional(whole(1)), "path": [Thing(), [], {}, True, 3],
     }  # fmt: skip
     asked = {"coalitions": [[True, False, True]]}
     rows: Bad = [*OTHER, True, NAN, [True] * 3, [[True]], [[2, 0, 1]], [["a"] * 3], [[0.5] * 3]]
@@ -273,6 +273,15 @@ def games() -> Iterator[Row]:
         "valuations": OBJECT, "participants": [*optional(OBJECT), [[0, 1, 2]], [3, 3]],
         "gains": [v for v in optional(NUMBERS)] + [[1.0], [1.0, INF]],
     }  # fmt: skip
+
+    def add(**given: Any) -> None:
+        fk.Ledger(":memory:").add(**given)
+
+    yield "Ledger", fk.Ledger, {"path": ":memory:"}, {"path": [None, Thing(), [], {}, True, 3]}
+    yield "Ledger.add", add, {"number": 0, "valuation": found}, {
+        "number": [v for v in whole(0) if v != "nonsense"], "valuation": OBJECT,
+        "clients": [*optional(OBJECT), [0, 1], [0, 1, 1]],
+    }  # fmt: skip
     yield "glove", fk.glove, {"left": 1, "right": 2}, {"left": [*whole(1), 501], "right": whole(1)}
     yield "gram_matrix", fk.gram_matrix, {"vectors": torch.ones(2, 3)}, {
         "vectors": OBJECT,
@@ -319,6 +328,15 @@ def federations() -> Iterator[Row]:
         "trained": [*OBJECT, *tensors, updates * INF, updates * 1j],
         "sizes": [*NUMBERS, [1, -1], [1, 2, 3]], "weighting": CHOICE,
         "x": [f.x_val], "utility": ["margins"], "device": ["cpu"],
+    }  # fmt: skip
+    yield "value", fk.value, {
+        "module": arch, "base": base, "trained": base + updates, "sizes": [1, 2],
+        "x": f.x_val, "y": f.y_val,
+    }, {
+        "module": OBJECT, "base": [*tensors, base * NAN], "trained": [*OBJECT, *tensors],
+        "sizes": [*NUMBERS, [1, -1], [1, 2, 3]], "x": [Thing(), f.x_val * NAN], "y": [[0]],
+        "utility": CHOICE, "weighting": CHOICE, "device": devices,
+        "budget": optional(whole(1)), "seed": SEED, "progress": FLAG,
     }  # fmt: skip
     yield "Evaluator.utilities", w["evaluator"].utilities, {"rows": base[None]}, {
         "rows": [*tensors, base],
@@ -367,7 +385,7 @@ def federations() -> Iterator[Row]:
     yield "Adversaries", fk.Adversaries, {"attacks": {}}, {
         "attacks": [v for v in OBJECT if v != {}] + [{0: "a"}, {0.5: federated.LabelFlip(4)}],
     }  # fmt: skip
-    yield "retraining_game", federated.retraining_game, {
+    yield "federation_game", federated.federation_game, {
         "federation": f, "architecture": arch, "local": w["local"], "rounds": 1,
     }, {
         "federation": OBJECT, "architecture": OBJECT, "local": OBJECT, "rounds": whole(1),

@@ -353,10 +353,13 @@ def estimate_many(
             active = [run for run in active if run.advance()]
             shown.move_to(sum(run.budget.spent for run in runs))
     except BaseException as error:
-        error.valuations = [run.so_far() for run in runs]  # type: ignore[attr-defined]
-        kept = sum(memory.evaluations for _, memory in memories.values())
+        found = [run.so_far() for run in runs]
+        error.valuations = found  # type: ignore[attr-defined]
+        kept = sum(one.evaluations for one in found if one is not None)
         error.add_note(
-            f"after {kept} evaluations; what they told is in .valuations of this exception"
+            f"values of {kept} evaluations are in .valuations of this exception"
+            if kept
+            else "no values were found yet"
         )
         raise
     return [run.result() for run in runs]

@@ -20,8 +20,9 @@ _LATER = homes(
         "clients": "Federation federation_from_arrays make_federation",
         "history": "History",
         "rounds": "Plan Strategy keep_latest keep_total run",
+        "learners": "retraining_game",
         "retraining_cache": "RetrainingCache",
-        "retraining": "retraining_game train_with_sizes",
+        "retraining": "federation_game train_with_sizes",
         "round_games": "round_game",
     }
 )

@@ -285,7 +285,7 @@ def check_cast(federation: Federation, adversaries: Adversaries | None) -> None:
         raise ValueError(
             f"clients {honest} of the federation misuse their updates, and nobody is told how; "
             "pass attack=adversaries.attack (adversaries=adversaries to train_with_sizes, "
-            "retraining_game and fk.arena.compare)"
+            "federation_game and fk.arena.compare)"
         )
     attacks = {} if adversaries is None else adversaries.attacks
     owed = sorted(i for i, a in attacks.items() if callable(a) and i not in federation.transforms)

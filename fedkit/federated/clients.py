@@ -26,6 +26,7 @@ from fedkit.checks import (
 )
 from fedkit.datasets import Dataset
 from fedkit.federated.partitioners import Partitioner, fill_empty, hold_out, long_tail
+from fedkit.learning.device import pair_of
 from fedkit.streams import Streams
 
 __all__ = ["Federation", "Transform", "federation_from_arrays", "make_federation"]
@@ -246,11 +247,11 @@ def federation_from_arrays(
 
     Parameters
     ----------
-    clients : sequence of pairs
+    clients : sequence of pairs, DataLoaders or Datasets
         Features and labels of each client.  Features are finite numbers of the shape (N, columns),
         (N, H, W) or (N, C, H, W), alike for all but N; labels are whole numbers from 0, of the
         shape (N,).  A client may have no samples: (0, columns), (0,).
-    test, validation : pair
+    test, validation : pair, DataLoader or Dataset
         The server's test and validation data, in the same form; without `validation` it is empty.
     n_classes : int, optional
         By default one more than the largest label.
@@ -284,6 +285,7 @@ def federation_from_arrays(
     given = {f"client {i}": pair for i, pair in enumerate(clients)} | {"the test data": test}
     if validation is not None:
         given["the validation data"] = validation
+    given = {whose: pair_of(whose, pair) for whose, pair in given.items()}
     checked = {whose: _check(whose, pair) for whose, pair in given.items()}
     names = {whose: list(map(str, p[0].columns)) for whose, p in given.items()
              if hasattr(p[0], "columns")}  # fmt: skip
@@ -348,7 +350,7 @@ def _check(whose: str, pair: Pair) -> tuple[Tensor, Tensor]:
     """Images [N, C, H, W] and labels [N] of a pair of arrays."""
     try:
         x, y = (unboxed(plain_array(a)) for a in pair)
-    except (TypeError, ValueError) as error:  # no pair, or ragged
+    except (TypeError, ValueError) as error:  # ragged
         raise ValueError(f"{whose}: expected a pair of arrays, features and labels") from error
     same_rows(f"{whose}: features and labels", *pair)
     if x.ndim not in (2, 3, 4) or y.shape != x.shape[:1]:

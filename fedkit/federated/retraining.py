@@ -27,7 +27,7 @@ from fedkit.learning.models import Model
 from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.streams import Streams
 
-__all__ = ["InOrder", "TrainWithSizes", "check_sizes", "retraining_game", "train_with_sizes"]
+__all__ = ["InOrder", "TrainWithSizes", "check_sizes", "federation_game", "train_with_sizes"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -246,7 +246,7 @@ def _in_sample_space(
 TrainWithSizes = Callable[..., FloatArray]
 
 
-def retraining_game(
+def federation_game(
     federation: Federation,
     architecture: Model,
     local: LocalSGD,

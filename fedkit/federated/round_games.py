@@ -15,7 +15,7 @@ from fedkit.games.coalitions import Coalitions, Utilities, averaging_weights
 from fedkit.games.game import Game
 from fedkit.learning.device import samples_of
 from fedkit.learning.evaluation import Evaluator, Named, Score, share_right
-from fedkit.learning.models import Model, model_of, state_of
+from fedkit.learning.models import Model, model_of, state_of, states_of
 
 __all__ = ["game_of_updates", "round_game"]
 
@@ -87,16 +87,12 @@ def round_game(
         raise ValueError("give the clients' models as trained, or their differences as updates")
     choice("weighting", weighting, ("size", "uniform"))
     name, given = ("trained", trained) if updates is None else ("updates", updates)
-    if not isinstance(given, Sequence | Tensor | np.ndarray) or isinstance(given, str | bytes):
-        raise ValueError(f"{name} is {brief(given)}; expected a list with a model of each client")
     if not isinstance(module, nn.Module | Model | Evaluator):
         raise ValueError(
             f"module is {brief(module)}; expected a torch.nn.Module or an fk.Evaluator"
         )
     whole = state_of(base, "base")
-    states = [state_of(one, f"{name}[{i}]") for i, one in enumerate(given)]
-    if not states:
-        raise ValueError(f"{name} is empty; give the model of at least one client")
+    states = states_of(given, name)
     if isinstance(module, Evaluator):
         if x is not None or y is not None or utility != "accuracy" or device is not None:
             raise ValueError("the evaluator has x, y, utility and device; leave them out beside it")

@@ -12,12 +12,13 @@ from fedkit.games.examples import (
     weighted_majority,
 )
 from fedkit.games.game import Game, normalise, parallel, table_game, tabulate
-from fedkit.games.ledger import total
+from fedkit.games.ledger import Ledger, total
 from fedkit.games.memory import remember
 from fedkit.games.valuation import Valuation
 
 __all__ = [
-    "Game", "Valuation", "airport", "all_coalitions", "banzhaf", "beta_shapley", "coalition_index",
-    "glove", "leave_one_out", "normalise", "parallel", "random_unanimity_sum", "remember",
-    "semivalue", "shapley", "table_game", "tabulate", "total", "unanimity", "weighted_majority",
+    "Game", "Ledger", "Valuation", "airport", "all_coalitions", "banzhaf", "beta_shapley",
+    "coalition_index", "glove", "leave_one_out", "normalise", "parallel", "random_unanimity_sum",
+    "remember", "semivalue", "shapley", "table_game", "tabulate", "total", "unanimity",
+    "weighted_majority",
 ]  # fmt: skip

@@ -1,18 +1,178 @@
-"""Values of many rounds, added up."""
+"""Values of many rounds: added up, and kept in a file as a server goes on."""
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedkit.atomic import file_at, open_table
 from fedkit.checks import brief, whole
+from fedkit.extras import need
 from fedkit.games.game import real_numbers
 from fedkit.games.valuation import Valuation, satterthwaite
 
-__all__ = ["total"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Ledger", "total"]
+
+NAMED = 10  # clients whose lines a plot tells apart
+
+
+class Ledger:
+    """The book of a federation: the values of each round, by client, in the utility's units.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file, new or of an earlier ledger.  A round is in it, whole, once ``add`` returns: also
+        after a kill, and for other processes.
+
+    Examples
+    --------
+    >>> import tempfile, fedkit as fk
+    >>> ledger = fk.Ledger(tempfile.mkdtemp() + "/values.db")
+    >>> ledger.add(1, fk.shapley(fk.airport([1, 2])), ["Ada", "Bo"])
+    >>> ledger.add(2, fk.shapley(fk.airport([3, 1])), ["Cy", "Ada"])
+    >>> print(ledger.total())
+    sum of 2 rounds: 8 evaluations
+    Cy   2.5
+    Bo   1.5
+    Ada  1
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = file_at(path)
+        columns = "round TEXT UNIQUE, clients TEXT, valuation TEXT, seed TEXT UNIQUE"
+        self._file = open_table(self.path, "rounds", columns, "a ledger")
+
+    def __repr__(self) -> str:
+        return f"Ledger({str(self.path)!r}, {len(self)} rounds)"
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self.rounds
+
+    @property
+    def rounds(self) -> list[int | str]:
+        """The rounds that are in, in the order in which they were added."""
+        told = self._file.execute("SELECT round FROM rounds ORDER BY number")
+        return [json.loads(text) for (text,) in told]
+
+    def add(
+        self,
+        number: int | str,
+        valuation: Valuation,
+        clients: Sequence[int | str] | NDArray[Any] | None = None,
+    ) -> None:
+        """Write the values of a round down.
+
+        Parameters
+        ----------
+        number : int or str
+            The round, which must not be in the ledger yet.
+        valuation : Valuation
+            Where it is sampled, with a seed of its own.
+        clients : sequence of int or str, optional
+            Who took part, in the order of the values; by default the valuation's names, or else
+            0, 1, ...
+
+        Raises
+        ------
+        ValueError
+            If the round is in the ledger, or another one was sampled with the same seed.
+        """
+        if not isinstance(number, str):
+            number = whole("number", number, 0)
+        if not isinstance(valuation, Valuation):
+            raise ValueError(f"valuation is {brief(valuation)}; expected an fk.Valuation")
+        (who,) = _clients([valuation], None if clients is None else [clients])
+        stream = _stream_of(valuation)
+        seed = None if stream is None else json.dumps(stream)
+        entry = json.dumps(number), json.dumps(who), json.dumps(valuation.to_dict()), seed
+        try:
+            with self._file:
+                self._file.execute(
+                    "INSERT INTO rounds (round, clients, valuation, seed) VALUES (?, ?, ?, ?)",
+                    entry,
+                )
+        except sqlite3.IntegrityError as error:
+            if number in self:
+                told = f"round {number!r} is in {self.path} already, and a round counts once"
+            else:
+                told = (
+                    f"round {number!r} was sampled with the seed {valuation.seed}, as another one "
+                    "was, which makes their errors alike: give each round a seed of its own"
+                )
+            raise ValueError(told) from error
+
+    def total(self) -> Valuation:
+        """Return the sum over the rounds, one per client, with intervals, as ``fk.total`` does."""
+        entries = self._entries()
+        if not entries:
+            raise ValueError(f"{self.path} holds no round yet; add one first")
+        return total([found for _, _, found in entries], [who for _, who, _ in entries])
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a tidy table: round, then per client value, standard_error, low and high.
+
+        All in the utility's units, with intervals of 95%.
+        """
+        pandas = need("pandas", "run")
+        frames = []
+        for number, who, found in self._entries():
+            frame = found.to_frame([str(client) for client in who])
+            scale = np.broadcast_to(found.scale, found.values.shape).ravel()
+            columns = ["value", "standard_error", "low", "high"]
+            frame[columns] = frame[columns].mul(scale, axis=0)
+            frame.insert(0, "round", number)
+            frames.append(frame)
+        if not frames:
+            raise ValueError(f"{self.path} holds no round yet; add one first")
+        joined: pd.DataFrame = pandas.concat(frames, ignore_index=True)
+        return joined.rename(columns={"player": "client"})
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw what each client has brought, summed up to each round; return matplotlib's axes.
+
+        The ten clients with the most and the least are told apart; the others are grey.  Of
+        several outputs the mean is drawn.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+        """
+        if ax is None:
+            _, ax = need("matplotlib.pyplot", "run").subplots(layout="constrained")
+        frame = self.to_frame()
+        sums = (
+            frame.pivot_table("value", "round", "client", "mean", sort=False).fillna(0.0).cumsum()
+        )
+        order = sums.iloc[-1].sort_values(ascending=False, kind="stable").index
+        told = {*order[: NAMED // 2], *order[-(NAMED // 2) :]}
+        for client in order:
+            look = {"label": client, "zorder": 2} if client in told else {"color": "0.85"}
+            ax.plot([str(number) for number in sums.index], sums[client], marker=".", **look)
+        ax.axhline(0.0, color="0.6", linewidth=0.8)
+        ax.set(xlabel="round", ylabel="contribution so far")
+        ax.legend(title="client")
+        return ax
+
+    def _entries(self) -> list[tuple[int | str, list[int | str], Valuation]]:
+        told = self._file.execute("SELECT round, clients, valuation FROM rounds ORDER BY number")
+        return [
+            (json.loads(number), json.loads(who), Valuation.from_dict(json.loads(valuation)))
+            for number, who, valuation in told
+        ]
 
 
 def total(
@@ -124,13 +284,21 @@ def _checked(valuations: Any) -> list[Valuation]:
     if len({v.values.shape[1:] for v in valuations}) > 1:
         shapes = [v.values.shape for v in valuations]
         raise ValueError(f"valuations have values of shape {shapes}; expected as many outputs")
-    sampled = [v for v in valuations if v.seed is not None and not v.exact]
-    if len({(v.seed, str(v.info.get("stream"))) for v in sampled}) < len(sampled):
+    streams = [stream for v in valuations if (stream := _stream_of(v)) is not None]
+    if len(set(streams)) < len(streams):
+        seeds = [seed for seed, _ in streams]
         raise ValueError(
-            f"valuations were sampled with the seeds {[v.seed for v in sampled]}; one that serves "
+            f"valuations were sampled with the seeds {seeds}; one that serves "
             "two rounds makes their errors alike: give each round a seed of its own"
         )
     return list(valuations)
+
+
+def _stream_of(valuation: Valuation) -> tuple[int, str] | None:
+    """Return what tells the random numbers behind sampled values apart from those of others."""
+    if valuation.exact or valuation.seed is None:
+        return None
+    return valuation.seed, str(valuation.info.get("stream"))
 
 
 def _clients(rounds: list[Valuation], participants: Any) -> list[list[Any]]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkit.atomic import file_at, open_table
 from fedkit.checks import brief, whole
 from fedkit.games.coalitions import Coalitions, Known, Utilities, keys_of
 from fedkit.games.game import Game, as_game, check_outputs
@@ -19,7 +20,6 @@ __all__ = ["Memory", "remember"]
 
 DENSE_PLAYERS = 20  # a table of 4 MiB
 SECONDS = 1.0  # of evaluations that a kill may lose
-PATIENCE = 60.0  # seconds to wait for another process that writes
 ASKED_AGAIN = 3  # coalitions by which a game is recognised
 SAME = 1e-6  # relative difference up to which a utility is that of the same game
 
@@ -49,7 +49,7 @@ def remember(game: Game, path: str | Path | None = None, batch: int | None = Non
     """
     if batch is not None:
         whole("batch", batch, 1)
-    memory = Memory(as_game(game), None if path is None else Path(path).expanduser(), batch)
+    memory = Memory(as_game(game), None if path is None else file_at(path), batch)
     if memory.path is not None:
         memory.recognise()
     return Game(game.n_players, memory, scale=game.scale, sizes=game.sizes, at_once=game.at_once)
@@ -149,21 +149,8 @@ class Memory:
     def _open(self) -> sqlite3.Connection:
         if self._file is None:
             assert self.path is not None
-            try:
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                file = sqlite3.connect(self.path, timeout=PATIENCE, check_same_thread=False)
-                with file:
-                    file.execute(
-                        "CREATE TABLE IF NOT EXISTS utilities "
-                        "(number INTEGER PRIMARY KEY, players INTEGER, members BLOB UNIQUE, "
-                        "outputs INTEGER, utility BLOB)"
-                    )
-            except (sqlite3.Error, OSError) as error:
-                raise ValueError(
-                    f"{self.path} cannot hold a game ({error}); pass the name of a new file, or of "
-                    "one that fk.remember wrote"
-                ) from error
-            self._file = file
+            columns = "players INTEGER, members BLOB UNIQUE, outputs INTEGER, utility BLOB"
+            self._file = open_table(self.path, "utilities", columns, "a game")
         return self._file
 
     def _read_file(self) -> None:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from fedkit.checks import plain_array, same_rows, unboxed
+from fedkit.checks import brief, plain_array, same_rows, unboxed
 
-__all__ = ["as_tensor", "find_device", "for_each", "real_tensor", "samples_of"]
+__all__ = ["as_tensor", "find_device", "for_each", "pair_of", "real_tensor", "samples_of"]
 
 T = TypeVar("T")
 
@@ -59,6 +59,17 @@ def samples_of(x: Any, y: Any = None) -> tuple[Tensor, Tensor]:
         )
     same_rows("x and y", x, y)
     return as_tensor("x", x), as_tensor("y", y)
+
+
+def pair_of(name: str, given: Any) -> tuple[Any, Any]:
+    """Return samples and labels as they are, of a pair, a torch data set or a loader."""
+    if isinstance(given, Dataset | DataLoader):
+        return samples_of(given)
+    if isinstance(given, list | tuple) and len(given) == 2:
+        return given[0], given[1]
+    raise ValueError(
+        f"{name} is {brief(given)}; expected a pair (x, y), or a DataLoader or Dataset of pairs"
+    )
 
 
 def _loaded(data: Any) -> tuple[Tensor, Tensor]:

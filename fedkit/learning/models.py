@@ -26,7 +26,16 @@ from fedkit.checks import brief, warn, whole
 from fedkit.learning.chains import chain_of, run_chain
 from fedkit.learning.device import as_tensor, real_tensor
 
-__all__ = ["Model", "build", "classifier", "doubt_probabilities", "model_of", "state_of"]
+__all__ = [
+    "Model",
+    "build",
+    "classifier",
+    "doubt_probabilities",
+    "model_of",
+    "state_of",
+    "states_of",
+    "states_only",
+]
 
 State = Mapping[str, Any]
 _KNOWN = 'mlp-H (also mlp-H1-H2), "lenet5", "cnn", "resnet18", "resnet20"'
@@ -405,6 +414,15 @@ def state_of(given: Any, name: str = "state") -> Any:
     return given
 
 
+def states_of(given: Any, name: str) -> list[Any]:
+    """Return the states of several clients, each as :func:`state_of` does."""
+    if not isinstance(given, Sequence | Tensor | np.ndarray) or isinstance(given, str | bytes):
+        raise ValueError(f"{name} is {brief(given)}; expected a list with a model of each client")
+    if not len(given):
+        raise ValueError(f"{name} is empty; give the model of at least one client")
+    return [state_of(one, f"{name}[{i}]") for i, one in enumerate(given)]
+
+
 def _unwrapped(name: str, module: Any) -> nn.Module:
     if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
         raise ValueError(
@@ -459,15 +477,13 @@ def model_of(
     if x.dim() < 1 or not len(x):
         raise ValueError(f"x has shape {tuple(x.shape)}; [N, ...] with N >= 1 samples is expected")
     own = _copied(module)
-    wanted = [k for k, p in own.named_parameters() if p.requires_grad or not trained_only]
     state = own.state_dict(keep_vars=True)
-    wanted += [k for k, _ in own.named_buffers() if k in state and _travels(state[k])]
-    wrong = [k for k, tensor in state.items() if isinstance(tensor, Tensor) and tensor.is_complex()]
-    if wrong:
-        raise ValueError(f"{name} has complex numbers ({_few(wrong)}), which are not averaged")
-    if keys is not None:
-        names = {id(state[key]) for key in keys if key in state}
-        wanted = [key for key in wanted if id(state[key]) in names]
+    wanted = _travelling(own, keys, trained_only)
+    if not wanted and keys is not None:
+        raise ValueError(
+            f"the states of the clients have no key of {name}: {_few(list(keys))}"
+            f"{_prefix(list(keys))}"
+        )
     if not wanted:
         lacking = "trained parameters" if trained_only else "parameters"
         raise ValueError(
@@ -494,6 +510,30 @@ def model_of(
         raise ValueError(f"the module {name} returns no tensor [N, ...] for N samples")
     made = Model(name, own, tuple(wanted), example, tuple(out.shape[1:]))
     return replace(made, start=made.row(own, others=True))
+
+
+def states_only(module: nn.Module | Model, keys: Collection[str] | None = None) -> Model:
+    """A model that turns states into rows and back, of which no samples are known."""
+    if isinstance(module, Model):
+        return module
+    own = _unwrapped("model", module)
+    wanted = tuple(_travelling(own, keys, False))
+    return Model(type(own).__name__, own, wanted, torch.zeros(2, 1), ())
+
+
+def _travelling(module: nn.Module, keys: Collection[str] | None, trained_only: bool) -> list[str]:
+    """The keys of what travels, parameters first, or of the part of it that has these `keys`."""
+    state = module.state_dict(keep_vars=True)
+    wrong = [k for k, tensor in state.items() if isinstance(tensor, Tensor) and tensor.is_complex()]
+    if wrong:
+        name = type(module).__name__
+        raise ValueError(f"{name} has complex numbers ({_few(wrong)}), which are not averaged")
+    wanted = [k for k, p in module.named_parameters() if p.requires_grad or not trained_only]
+    wanted += [k for k, _ in module.named_buffers() if k in state and _travels(state[k])]
+    if keys is None:
+        return wanted
+    names = {id(state[key]) for key in keys if key in state}
+    return [key for key in wanted if id(state[key]) in names]
 
 
 def _copied(module: nn.Module) -> nn.Module:
@@ -527,6 +567,11 @@ def classifier(name: str, module: nn.Module, x: Tensor) -> Model:
         raise ValueError(f"{name} has a NaN in its buffers ({', '.join(wrong[:5])})")
     made = model_of(module, x, trained_only=True)
     doubt_probabilities(made)
+    if made.output_shape == (1,):
+        raise ValueError(
+            f"{made.name} gives one logit, and a federation trains by cross-entropy, which needs "
+            "one for each class: end in torch.nn.Linear(..., 2)"
+        )
     if len(made.output_shape) != 1:
         raise ValueError(
             f"{made.name} gives outputs of shape {(len(made.example), *made.output_shape)}; a "

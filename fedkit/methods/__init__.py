@@ -16,6 +16,7 @@ _LATER = homes(
         "fedowen": "EpsilonGreedy FedOwen OwenSampling OwenTwins Softmax",
         "fedtsv": "ContributionWeights FedTSV TrajectoryValues gram_matrix reference_updates "
         "trajectory_game",
+        "one_round": "value",
         "selection_baselines": "FedEMD GreedyFed Oracle PowerOfChoice RunningValue SFedAvg",
     }
 )

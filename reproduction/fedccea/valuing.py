@@ -23,7 +23,7 @@ from fedkit.federated.partitioners import IID, ClassesPerClient, Partitioner
 from fedkit.federated.retraining import (
     InOrder,
     TrainWithSizes,
-    retraining_game,
+    federation_game,
     train_with_sizes,
 )
 from fedkit.federated.round_games import round_game
@@ -160,7 +160,7 @@ def value_clients(
     # Not the seed of the converged fit: its starts would be among this one's.
     fits["adam"] = fit_aam(sims, solver="adam", lr=s.aam_lr, seed=seed + 2 * OTHER_SEED)
     game, scored = (
-        remember(retraining_game(half, arch, s.local, s.rounds, seed, device=device, train=train))
+        remember(federation_game(half, arch, s.local, s.rounds, seed, device=device, train=train))
         for half in (valuing, scoring)
     )
     for_loo = Tally(game, f.sizes)
@@ -312,7 +312,7 @@ def value_by_rounds(
         share = torch.as_tensor(f.sizes / f.sizes.sum(), dtype=torch.float32)
         model = share @ ended
     scored = remember(
-        retraining_game(scoring, arch, s.local, s.rounds, seed, device=device, train=train)
+        federation_game(scoring, arch, s.local, s.rounds, seed, device=device, train=train)
     )
     rng = streams.generator("fedccea", "random", s.dataset, s.distribution, s.noise)
     added["random"] = rng.random((RANDOM_ORDERS, s.clients))

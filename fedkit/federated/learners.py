@@ -1,0 +1,169 @@
+"""The game of clients whose data a learner of scikit-learn is fitted to, coalition by coalition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkit.checks import brief, function, having, plain_array, real, whole
+from fedkit.extras import need
+from fedkit.games.coalitions import Coalitions, Utilities
+from fedkit.games.game import Game
+from fedkit.learning.device import pair_of
+
+__all__ = ["retraining_game"]
+
+Scorer = Callable[[Any, Any, Any], float]
+
+
+def retraining_game(
+    estimator: Any,
+    clients: Sequence[Any],
+    test: Any,
+    score: str | Scorer | None = None,
+    *,
+    empty: float | None = None,
+    seed: int = 0,
+) -> Game:
+    """Return the game of retraining: how well `estimator` does after a fit to a coalition's data.
+
+    Nobody's data leave a guess: a classifier then says one class to everything, and the scores of
+    all classes are averaged, which is an accuracy of 1 / classes; a regressor says the mean of the
+    test labels, which is an R^2 of 0.  A coalition whose data are of one class says that class,
+    whatever the learner makes of it.
+
+    Parameters
+    ----------
+    estimator : a learner with the methods of scikit-learn
+        A pipeline too; it is cloned for every coalition.
+    clients : list of pairs (x, y), DataLoaders or Datasets
+        Data of each client: arrays, tensors, sparse matrices or frames of the same columns.
+    test : one more of these
+    score : str or callable, optional
+        A scorer's name, such as ``"roc_auc"``, or ``score(fitted, x, y)``, larger for better; by
+        default the learner's own: accuracy, or R^2.
+    empty : float, optional
+        The utility of nobody, in the place of the guess.
+    seed : int
+        Taken by the learner, and the steps of a pipeline, where ``random_state`` is None: a
+        coalition has one utility.
+
+    Returns
+    -------
+    Game
+        ``fk.parallel`` divides its coalitions among processes, ``fk.remember`` keeps its
+        utilities in a file.
+
+    Raises
+    ------
+    ValueError
+        If the data do not match.  What a fit or a score raises passes on, with the coalition.
+
+    Examples
+    --------
+    >>> import fedkit as fk
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> x, y = load_wine(return_X_y=True)
+    >>> clients = [(x[i:100:3], y[i:100:3]) for i in range(3)]
+    >>> game = fk.retraining_game(DecisionTreeClassifier(), clients, (x[100:], y[100:]))
+    >>> game([[False, False, False]]).round(3)
+    array([0.333])
+    """
+    base, dummy = need("sklearn.base", "run"), need("sklearn.dummy", "run")
+    having("estimator", estimator, "fit", "get_params", *([] if score else ["score"]))
+    whole("seed", seed, 0)
+    pairs = [_pair(f"clients[{i}]", one) for i, one in enumerate(_several(clients))]
+    x_test, y_test = _pair("test", test)
+    x, y = _joined([x for x, _ in pairs]), np.concatenate([y for _, y in pairs])
+    owner = np.repeat(np.arange(len(pairs)), [len(y) for _, y in pairs])
+    learner = base.clone(estimator)
+    steps = learner.get_params()
+    learner.set_params(
+        **{k: seed for k, v in steps.items() if k.endswith("random_state") and v is None}
+    )
+    classes = np.unique(np.concatenate([y, y_test])) if base.is_classifier(learner) else None
+    measure = _scorer(score)
+
+    def guess(value: Any) -> Any:
+        if classes is None:
+            return dummy.DummyRegressor(strategy="constant", constant=value).fit(x, y)
+        some = np.zeros((len(classes), 1))
+        return dummy.DummyClassifier(strategy="constant", constant=value).fit(some, classes)
+
+    def of_nobody() -> float:
+        if empty is not None:
+            return real("empty", empty)
+        said = [y_test.mean()] if classes is None else classes
+        return float(np.mean([measure(guess(value), x_test, y_test) for value in said]))
+
+    def utility(row: NDArray[np.bool_]) -> float:
+        held = row[owner]
+        if not held.any():
+            return nothing
+        said = y[held]
+        if classes is not None and (said == said[0]).all():
+            fitted = guess(said[0])
+        else:
+            fitted = base.clone(learner).fit(x[held], said)
+        return float(measure(fitted, x_test, y_test))
+
+    def utilities(coalitions: Coalitions) -> Utilities:
+        found = np.empty(len(coalitions))
+        for place, row in enumerate(coalitions):
+            try:
+                found[place] = utility(row)
+            except Exception as error:
+                error.add_note(f"fitted to the data of coalition {np.flatnonzero(row).tolist()}")
+                raise
+        return found
+
+    nothing = of_nobody()
+    return Game(len(pairs), utilities)
+
+
+def _scorer(score: str | Scorer | None) -> Scorer:
+    if score is None:
+        return lambda fitted, x, y: fitted.score(x, y)
+    if isinstance(score, str):
+        scorer: Scorer = need("sklearn.metrics", "run").get_scorer(score)
+        return scorer
+    return function("score", score)  # type: ignore[no-any-return]
+
+
+def _several(clients: Any) -> Sequence[Any]:
+    if isinstance(clients, list | tuple) and clients:
+        return clients
+    raise ValueError(f"clients is {brief(clients)}; expected a list: a pair (x, y) for each client")
+
+
+def _pair(name: str, given: Any) -> tuple[Any, NDArray[Any]]:
+    """Return samples, as an array, a frame or a sparse matrix, and as many labels."""
+    x, labels = pair_of(name, given)
+    y = plain_array(labels)
+    if not (hasattr(x, "iloc") or hasattr(x, "tocsr")):
+        x = plain_array(x)
+    if y.ndim != 1 or x.ndim < 2 or x.shape[:1] != y.shape:
+        raise ValueError(
+            f"{name} has x {brief(x)} and y {brief(y)}; expected x [N, ...] and N labels"
+        )
+    return x.tocsr() if hasattr(x, "tocsr") else x, y
+
+
+def _joined(parts: list[Any]) -> Any:
+    kinds = {type(part) for part in parts}
+    widths = {part.shape[1:] for part in parts}
+    names = {tuple(part.columns) for part in parts if hasattr(part, "iloc")}
+    if len(kinds) > 1 or len(widths) > 1 or len(names) > 1:
+        raise ValueError(
+            f"clients have x {', '.join(brief(part) for part in parts[:4])}; expected the same "
+            "columns and one kind of table for all"
+        )
+    if names:
+        return need("pandas", "run").concat(parts, ignore_index=True)
+    if hasattr(parts[0], "tocsr"):
+        return need("scipy.sparse", "run").vstack(parts).tocsr()
+    return np.concatenate(parts)

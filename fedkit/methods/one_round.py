@@ -1,0 +1,137 @@
+"""The value of each client of a round of one's own, without choosing an estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedkit.checks import flag, whole
+from fedkit.estimators import (
+    Estimator,
+    MultilinearSampling,
+    PermutationSampling,
+    ProxySampling,
+    estimate,
+)
+from fedkit.federated.round_games import round_game
+from fedkit.games.game import Game
+from fedkit.games.memory import remember
+from fedkit.games.valuation import Valuation
+from fedkit.learning.evaluation import Evaluator, Named, Score
+from fedkit.learning.models import Model, states_of, states_only
+from fedkit.methods.cgsv import CosineValues
+
+__all__ = ["value"]
+
+EXACT = 12  # clients up to which all coalitions are evaluated
+REGRESSED = 400  # clients up to which a regression serves; beyond, walks do
+PER_CLIENT = 6  # evaluations of a regression for each client
+WALKS = 20  # ten antithetic pairs have an interval
+
+
+def value(
+    module: nn.Module | Model | Evaluator,
+    base: Any,
+    trained: Sequence[Any] | Tensor | np.ndarray | None,
+    sizes: Sequence[float] | np.ndarray | None = None,
+    x: Any = None,
+    y: Any = None,
+    utility: Named | Score = "accuracy",
+    *,
+    updates: Sequence[Any] | Tensor | np.ndarray | None = None,
+    weighting: Literal["size", "uniform"] = "size",
+    budget: int | None = None,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    progress: bool = False,
+) -> Valuation:
+    """Return the Shapley values of the clients of one round, and say how they were found.
+
+    Up to 12 clients all coalitions are evaluated, and the values are exact.  Beyond, a regression
+    asks for six coalitions a client, and for twice as many until every value has an interval; of
+    more than 400 clients twenty random walks are taken.  Without validation data it is CGSV: how
+    far a client's update, brought to length 1, points where the sum of all does.
+
+    Parameters
+    ----------
+    module, base, trained, sizes, utility, updates, weighting, device
+        As ``fk.round_game`` takes them: the model, its state that the clients received, what they
+        sent back, and their data sizes.
+    x, y : tensors, arrays or DataLoader, optional
+        Validation data.
+    budget : int, optional
+        Coalitions that may be evaluated, in the place of the numbers above.
+    seed : int
+        Of what is sampled; every round needs its own where rounds are added up.
+    progress : bool
+        Show evaluations, their rate and the time left.
+
+    Returns
+    -------
+    Valuation
+        In the order of the clients and in the utility's units; ``method`` says what was done and
+        ``evaluations`` what it cost.
+
+    Examples
+    --------
+    >>> import torch, fedkit as fk
+    >>> net = torch.nn.Linear(4, 2)
+    >>> x, y = torch.linspace(-1, 1, 80).reshape(20, 4), torch.arange(20) // 10
+    >>> sent = [{key: t + i for key, t in net.state_dict().items()} for i in range(3)]
+    >>> fk.value(net, net.state_dict(), sent, [20, 10, 20], x, y).method
+    'Shapley values by accuracy, exact'
+    """
+    whole("seed", seed, 0)
+    flag("progress", progress)
+    if budget is not None:
+        whole("budget", budget, 1)
+    if x is None and not isinstance(module, Evaluator):
+        return _by_direction(module, base, trained, updates)
+    game = round_game(
+        module, base, trained, sizes, x, y, utility,
+        updates=updates, weighting=weighting, device=device,
+    )  # fmt: skip
+    measured = module.utility if isinstance(module, Evaluator) else utility
+    told = f"Shapley values by {measured if isinstance(measured, str) else 'your utility'}"
+    n = game.n_players
+    if n <= EXACT and (budget is None or budget >= 2**n):
+        found = estimate(game, PermutationSampling(), 2**n, seed, progress=progress)  # all of them
+        return replace(found, method=f"{told}, exact")
+    estimator: Estimator = ProxySampling() if n <= REGRESSED else MultilinearSampling()
+    found = _sampled(remember(game), estimator, budget, seed, progress)
+    way = "regression" if n <= REGRESSED else "random walks"
+    return replace(found, method=f"{told}, {'exact' if found.exact else f'by {way}'}")
+
+
+def _sampled(
+    game: Game, estimator: Estimator, budget: int | None, seed: int, progress: bool
+) -> Valuation:
+    if budget is not None:
+        return estimate(game, estimator, budget, seed, progress=progress)
+    n = game.n_players
+    spent = (PER_CLIENT if n <= REGRESSED else WALKS) * n + 1
+    while True:
+        found = estimate(game, estimator, spent, seed, progress=progress)
+        if found.has_intervals:
+            return found
+        spent *= 2
+
+
+def _by_direction(module: nn.Module | Model, base: Any, trained: Any, updates: Any) -> Valuation:
+    if (trained is None) == (updates is None):
+        raise ValueError("give the clients' models as trained, or their differences as updates")
+    name = "trained" if updates is None else "updates"
+    states = states_of(trained if updates is None else updates, name)
+    model = states_only(module, states[0] if isinstance(states[0], Mapping) else None)
+    rows = torch.stack([model.row(one, f"{name}[{i}]") for i, one in enumerate(states)])
+    if updates is None:
+        rows = rows - model.row(base, "base", others=True)
+    seen: Any = SimpleNamespace(directions=model.parameters_of(rows))
+    (found,) = CosineValues().value([seen])
+    return replace(found, method="cosines of updates with their sum (CGSV), no validation data")

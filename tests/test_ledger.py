@@ -1,0 +1,140 @@
+"""A ledger of rounds: kept through a kill, each round once, in the utility's units."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import fedkit as fk
+
+SERVER = """
+import sys, time
+import numpy as np
+import fedkit as fk
+
+ledger = fk.Ledger(sys.argv[1])
+for number in range(1000):
+    game = fk.airport([1.0 + number, 2.0, 4.0])
+    ledger.add(number, fk.shapley(game), ["Ada", "Bo", "Cy"])
+    print(number, flush=True)
+    time.sleep(0.01)
+"""
+
+
+def sampled(seed):
+    game = fk.airport([1.0, 2.0, 4.0, 3.0])
+    return fk.estimate(game, fk.PermutationSampling(), budget=12, seed=seed, count="calls")
+
+
+def test_rounds_survive_a_kill_and_the_next_process_goes_on(tmp_path):
+    path = tmp_path / "values.db"
+    server = subprocess.Popen(
+        [sys.executable, "-c", SERVER, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    assert server.stdout is not None
+    for line in server.stdout:
+        if line.strip() == "3":
+            server.send_signal(signal.SIGKILL)
+            break
+    last = [int(line) for line in server.stdout.read().split()]
+    server.stdout.close()
+    assert server.wait() == -signal.SIGKILL
+    ledger = fk.Ledger(path)
+    kept = len(ledger)
+    assert kept in (max([3, *last]) + 1, max([3, *last]) + 2)  # the kill may fall behind an add
+    assert ledger.rounds == list(range(kept))
+    assert 3 in ledger
+    assert kept not in ledger
+    ledger.add(kept, fk.shapley(fk.airport([1.0, 2.0])), ["Cy", "Dan"])
+    total = ledger.total()
+    games = [fk.shapley(fk.airport([1.0 + t, 2.0, 4.0])) for t in range(kept)]
+    expected = fk.total([*games, fk.shapley(fk.airport([1.0, 2.0]))],
+                        [["Ada", "Bo", "Cy"]] * kept + [["Cy", "Dan"]])  # fmt: skip
+    assert total == expected
+    assert total.names == ("Ada", "Bo", "Cy", "Dan")
+
+
+def test_two_writers_share_a_ledger_and_no_round_counts_twice(tmp_path):
+    one, two = (fk.Ledger(tmp_path / "values.db") for _ in range(2))
+    one.add(1, sampled(1), [3, 0, 1, 2])
+    with pytest.raises(ValueError, match=r"round 1 is in .* already, and a round counts once"):
+        two.add(1, sampled(2))
+    two.add("last", sampled(2), np.arange(4))
+    with pytest.raises(ValueError, match=r"sampled with the seed 2, as another one was.*its own"):
+        one.add(3, sampled(2))
+    one.add(3, fk.shapley(fk.airport([1.0])), [7])
+    one.add(4, fk.shapley(fk.airport([1.0])), [7])  # exact values have no seed to share
+    assert two.rounds == [1, "last", 3, 4]
+    expected = fk.total([sampled(1), sampled(2)], [[3, 0, 1, 2], [0, 1, 2, 3]])
+    total = two.total()
+    np.testing.assert_array_equal(total.values[:4], expected.values)
+    np.testing.assert_array_equal(total.interval()[0][:4], expected.interval()[0])
+    assert total.has_intervals == expected.has_intervals
+    assert repr(one).endswith("values.db', 4 rounds)")
+
+
+def test_rounds_of_unlike_gain_count_by_their_gain(tmp_path):
+    large = fk.Game(2, lambda rows: rows @ [0.4, 0.1])
+    small = fk.Game(2, lambda rows: rows @ [0.0002, 0.0008])
+    plain = fk.total([fk.shapley(large), fk.shapley(small)])
+    ways = (
+        fk.shapley,
+        lambda game: fk.estimate(game, fk.PermutationSampling(), budget=4),
+        lambda game: fk.estimate(game, fk.ProxySampling(), budget=4),
+        fk.leave_one_out,
+    )
+    for number, way in enumerate(ways):
+        ledger = fk.Ledger(tmp_path / f"{number}.db")
+        ledger.add(0, way(fk.normalise(large)))
+        ledger.add(1, way(fk.normalise(small)))
+        np.testing.assert_allclose(ledger.total().values, plain.values, atol=1e-12)
+        frame = ledger.to_frame()
+        assert list(frame.columns) == ["round", "client", "value", "standard_error", "low", "high"]
+        np.testing.assert_allclose(frame.value, [0.4, 0.1, 0.0002, 0.0008], atol=1e-12)
+
+
+def test_a_frame_of_several_outputs_and_a_plot_over_rounds(tmp_path):
+    import matplotlib.pyplot as plt
+
+    ledger = fk.Ledger(tmp_path / "values.db")
+    for number in range(3):
+        game = fk.normalise(fk.random_unanimity_sum(3, 5, number, n_outputs=2), no_gain="absolute")
+        ledger.add(number, fk.shapley(game), ["Ada", "Bo", "Cy"])
+    frame = ledger.to_frame()
+    assert len(frame) == 3 * 3 * 2
+    sums = frame.groupby(["client", "output"])["value"].sum().to_numpy().reshape(3, 2)
+    np.testing.assert_allclose(sums, ledger.total().values)
+    axes = ledger.plot()
+    lines = {line.get_label(): line.get_ydata() for line in axes.lines}
+    for name, sum_of_means in zip(["Ada", "Bo", "Cy"], sums.mean(axis=1), strict=True):
+        assert lines[name][-1] == pytest.approx(sum_of_means)
+    assert axes.get_xlabel() == "round"
+    plt.close(axes.figure)
+    crowd = fk.Ledger(tmp_path / "crowd.db")
+    crowd.add(0, fk.Valuation(np.arange(40.0), np.zeros(40), 1, 1, "made", exact=True))
+    axes = crowd.plot()
+    told = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert told == ["39", "38", "37", "36", "35", "4", "3", "2", "1", "0"]
+    plt.close(axes.figure)
+
+
+def test_what_is_no_ledger_no_round_and_no_client_ends_in_one_sentence(tmp_path):
+    (tmp_path / "text").write_text("nothing of the kind, and longer than a head " * 9)
+    empty, found = fk.Ledger(tmp_path / "empty.db"), sampled(0)
+    for call, words in (
+        (lambda: fk.Ledger(tmp_path / "text"), "cannot hold a ledger"),
+        (empty.total, "holds no round yet"),
+        (empty.to_frame, "holds no round yet"),
+        (lambda: empty.add(1.5, found), "number is 1.5; expected a whole number"),
+        (lambda: empty.add(1, found, ["Ada", "Bo"]), r"\[2\] different clients .* \[4\] values"),
+        (lambda: empty.add(1, found, "Ada"), "participants is"),
+        (lambda: empty.add(1, "found"), "valuation is .*expected an fk.Valuation"),
+    ):
+        with pytest.raises(ValueError, match=words) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+    assert len(empty) == 0

@@ -1,0 +1,119 @@
+"""fk.value: the clients of a round of one's own, without choosing an estimator."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedkit as fk
+
+X = torch.linspace(-1, 1, 120).reshape(30, 4)
+Y = torch.arange(30) % 3
+NET = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 3))
+
+
+def states(count: int) -> list[dict[str, torch.Tensor]]:
+    draws = torch.Generator().manual_seed(0)
+    sent = []
+    for _ in range(count):
+        own = copy.deepcopy(NET)
+        for parameter in own.parameters():
+            parameter.data += 0.3 * torch.randn(parameter.shape, generator=draws)
+        own[1].running_mean += torch.randn(6, generator=draws)
+        sent.append(own.state_dict())
+    return sent
+
+
+def test_a_few_clients_have_exact_values_and_the_method_says_so():
+    sent, sizes = states(4), [10, 20, 5, 40]
+    found = fk.value(NET, NET.state_dict(), sent, sizes, X, Y, "negative_loss", device="cpu")
+    game = fk.round_game(NET, NET, sent, sizes, X, Y, "negative_loss", device="cpu")
+    np.testing.assert_array_equal(found.values, fk.shapley(game).values)
+    assert found.method == "Shapley values by negative_loss, exact"
+    assert found.exact
+    assert found.has_intervals
+    assert found.evaluations == 16
+    base = NET.state_dict()
+    moved = [{key: one[key].double() - base[key] for key in one} for one in sent]
+    same = fk.value(NET, base, None, sizes, X, Y, "negative_loss", updates=moved, device="cpu")
+    np.testing.assert_allclose(same.values, found.values, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [13, 50])
+def test_many_clients_have_intervals_whatever_is_asked_for(count):
+    sent, sizes = states(count), np.arange(1, count + 1)
+    score = fk.value(NET, NET, sent, sizes, X, Y, device="cpu")
+    assert score.method == "Shapley values by accuracy, by regression"
+    assert score.has_intervals
+    assert not score.exact
+    assert 6 * count <= score.evaluations <= 12 * count + 2
+    game = fk.round_game(NET, NET, sent, sizes, X, Y, device="cpu")
+    none, everybody = game(np.repeat([[False], [True]], count, axis=1))
+    assert score.values.sum() == pytest.approx(everybody - none)
+
+
+def test_a_budget_is_kept_and_a_few_clients_may_be_sampled_too():
+    sent = states(8)
+    for budget in (60, 256):
+        found = fk.value(NET, NET, sent, range(1, 9), X, Y, "negative_loss", budget=budget, seed=3)
+        assert found.evaluations <= budget
+        assert found.exact == (budget == 256)
+
+
+def test_more_than_a_regression_takes_are_walked(monkeypatch):
+    from fedkit.methods import one_round
+
+    monkeypatch.setattr(one_round, "EXACT", 2)
+    monkeypatch.setattr(one_round, "REGRESSED", 3)
+    sent = states(6)
+    found = fk.value(NET, NET, sent, [1] * 6, X, Y, "negative_loss", device="cpu")
+    assert found.method == "Shapley values by negative_loss, by random walks" or found.exact
+    assert found.has_intervals
+    exact = fk.shapley(fk.round_game(NET, NET, sent, [1] * 6, X, Y, "negative_loss", device="cpu"))
+    low, high = found.interval(0.999)
+    assert ((low - 1e-9 <= exact.values) & (exact.values <= high + 1e-9)).all()
+
+
+def test_an_interval_is_looked_for_until_every_client_has_one(monkeypatch):
+    from fedkit.methods import one_round
+
+    asked = []
+
+    class Shy(fk.PermutationSampling):
+        def minimum(self, n_players, count):
+            return n_players + 1
+
+    def estimate(game, estimator, budget, seed, **more):
+        asked.append(budget)
+        return fk.estimate(game, Shy(), budget, seed, **more)
+
+    monkeypatch.setattr(one_round, "estimate", estimate)
+    found = fk.value(NET, NET, states(13), range(13), X, Y, "negative_loss", device="cpu")
+    assert found.has_intervals
+    assert asked == [79 * 2**k for k in range(len(asked))]
+    assert len(asked) > 1
+
+
+def test_without_validation_data_clients_are_ranked_by_their_updates():
+    sent = states(5)
+    found = fk.value(NET, NET.state_dict(), sent)
+    flat = [nn.utils.parameters_to_vector([s[k] for k, _ in NET.named_parameters()]) for s in sent]
+    updates = torch.stack(flat) - nn.utils.parameters_to_vector(NET.parameters()).detach()
+    unit = nn.functional.normalize(updates.double())
+    cosines = nn.functional.cosine_similarity(unit, unit.sum(dim=0))
+    np.testing.assert_allclose(found.values, cosines.numpy(), atol=1e-6)
+    assert "CGSV" in found.method
+    assert "no validation data" in found.method
+    base = NET.state_dict()
+    moved = [{key: one[key].double() - base[key] for key in one} for one in sent]
+    np.testing.assert_allclose(
+        fk.value(NET, None, None, updates=moved).values, found.values, atol=1e-6
+    )
+    part = [{key: one[key] for key in ("0.weight", "0.bias")} for one in sent]
+    assert len(fk.value(NET, NET, part).values) == 5
+    with pytest.raises(ValueError, match="as trained, or their differences"):
+        fk.value(NET, NET, None)
