@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["PAPERS", "ROOT", "claims_file", "golden_folder", "results_folder"]
+__all__ = ["NAMES", "PAPERS", "ROOT", "claims_file", "golden_folder", "results_folder"]
 
 ROOT = Path(__file__).resolve().parents[1]
 """The checkout: what is in this folder runs nowhere else."""
@@ -15,6 +15,12 @@ PAPERS = {
     for name in ("arena", "fedccea", "fedms", "fedowen", "fedtsv", "fedvalue")
 }
 """The folder of each paper; :func:`reproduction.experiments.enter` adds one of your own."""
+
+NAMES = {
+    "fedowen": "FedOwen", "fedms": "FedMS", "fedtsv": "FedTSV", "fedccea": "FedCCEA",
+    "fedvalue": "FedValue",
+}  # fmt: skip
+"""How each paper's method is written."""
 
 
 def claims_file(paper: str) -> Path | None:

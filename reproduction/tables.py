@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 import textwrap
@@ -10,6 +11,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from fedkit.extras import need
+from reproduction import PAPERS
 from reproduction.verdicts import (
     NOT_JUDGED,
     NOT_REPRODUCED,
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "by_declaration", "by_paper", "claims_listed", "claims_table", "comparison_table", "markdown",
-    "marked_verdict", "marks_told", "summary", "terminal_table", "verdict_named", "verdict_text",
+    "by_declaration", "by_paper", "choices", "claims_listed", "claims_table", "comparison_table",
+    "markdown", "marked_verdict", "marks_told", "show", "summary", "terminal_table",
+    "verdict_named", "verdict_text",
 ]  # fmt: skip
 
 
@@ -118,6 +121,35 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(
         "| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines
     )
+
+
+def choices(paper: str) -> str:
+    """Write the table of what a paper leaves open and what was chosen: ``choices.csv``."""
+    with open(PAPERS[paper] / "choices.csv", encoding="utf-8", newline="") as file:
+        head, *rows = csv.reader(file)
+    return markdown(head, rows)
+
+
+def show(paper: str, every: Iterable[tuple[str, str, Any]]) -> None:
+    """Show all tables of a paper in a notebook: a heading, a few words, and the table or figure.
+
+    An empty title goes on with the section before. The words of a figure are its caption; text is
+    markdown, whose ``{ref}`` and the like are followed. A section's label is the paper and its
+    title, such as ``fedms-one-change-at-a-time``.
+    """
+    display = need("IPython.display", extra="book")
+    for title, words, shown in every:
+        label = "-".join([paper.lower(), *re.findall(r"[a-z0-9]+", title.lower())])
+        picture = hasattr(shown, "savefig")
+        heading = f"({label})=\n## {title}" if title else ""
+        parts = (heading, "" if picture else words, shown if isinstance(shown, str) else "")
+        if any(parts):
+            display.display(display.Markdown("\n\n".join(filter(None, parts))))
+        if picture:
+            figure = {"figure": {"caption": words}, "image": {"alt": words}}
+            display.display(shown, metadata={"mystnb": figure})
+        elif not isinstance(shown, str):
+            display.display(shown)
 
 
 def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:

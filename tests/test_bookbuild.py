@@ -256,28 +256,28 @@ installed_packages = build._installed_packages
 
 
 def test_whatever_a_run_depends_on_changes_its_key(small_book: Path, monkeypatch) -> None:
-    source = small_book / "notebooks" / "page.md"
-    keys = [Book(small_book).key(source)]
+    page = "notebooks/page"
+    keys = [Book(small_book).key(page)]
     files = "fedkit/a.txt fedkit/new.py results/a.txt requirements.lock notebooks/page.md"
     for name in files.split():
         with open(small_book / name, "a", encoding="utf-8") as file:
             file.write("\nmore")
-        keys.append(Book(small_book).key(source))
+        keys.append(Book(small_book).key(page))
     for name in ("fedkit/__pycache__/a.pyc", "results/.cell.json.1.tmp", "results/cell.lock"):
         (small_book / name).parent.mkdir(exist_ok=True)  # what comes and goes by itself
         (small_book / name).write_text("passing", "utf-8")
-    assert Book(small_book).key(source) == keys[-1]
-    keys.append(Book(small_book, "laptop").key(source))
+    assert Book(small_book).key(page) == keys[-1]
+    keys.append(Book(small_book, "laptop").key(page))
     (small_book / "cache").mkdir()  # where data lie that `fedkit data get` fetched
     (small_book / "cache" / "images.gz").write_bytes(b"1")
-    keys.append(Book(small_book).key(source))
+    keys.append(Book(small_book).key(page))
     (small_book / "data").mkdir()
     monkeypatch.setenv("FEDKIT_DATA", str(small_book / "data"))
-    keys.append(Book(small_book).key(source))
+    keys.append(Book(small_book).key(page))
     (small_book / "data" / "images.gz").write_bytes(b"12345")
-    keys.append(Book(small_book).key(source))
+    keys.append(Book(small_book).key(page))
     monkeypatch.setattr(build, "_installed_packages", installed_packages)
-    keys.append(Book(small_book).key(source))
+    keys.append(Book(small_book).key(page))
     assert len(set(keys)) == len(keys) == 11
 
 
@@ -288,19 +288,49 @@ def test_a_cell_whose_options_are_no_yaml_is_told_of_by_page(write, tmp_path) ->
 
 
 def test_a_run_is_kept_while_it_would_be_the_same(small_book: Path, monkeypatch) -> None:
-    source = small_book / "notebooks" / "page.md"
+    page = "notebooks/page"
 
     def fake(source, target, parameters, limit, cwd) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text("executed", "utf-8")
 
     monkeypatch.setattr("reproduction.book.build.execute", fake)
-    assert Book(small_book).run(source).startswith("ran")
-    assert Book(small_book).run(source) == "kept"
-    Book(small_book).executed(source).unlink()
-    assert Book(small_book).run(source).startswith("ran")
+    assert Book(small_book).run(page).startswith("ran")
+    assert Book(small_book).run(page) == "kept"
+    Book(small_book).executed(page).unlink()
+    assert Book(small_book).run(page).startswith("ran")
     (small_book / "fedkit" / "a.txt").write_text("edited", "utf-8")
-    assert Book(small_book).run(source).startswith("ran")
+    assert Book(small_book).run(page).startswith("ran")
+
+
+def test_the_tables_of_all_papers_are_runs_of_one_notebook(write, tmp_path: Path) -> None:
+    """Each page hands over its paper; text and tables that a program shows become cells."""
+    page = write(
+        PARAMETERS
+        + "\nOf {{name}}.\n"
+        + "\n```{code-cell} ipython3\n:tags: [sections]\n\n"
+        + "from IPython.display import Markdown, display\n"
+        + 'display(Markdown("(a-b)=\\n## A heading"))\n'
+        + 'display({"text/plain": "a table"}, raw=True)\n'
+        + 'display({"text/plain": "a picture"}, raw=True, metadata={"mystnb": {"image": 1}})\n```\n'
+    )
+    execute(page, tmp_path / "x.ipynb", {"name": "wine"}, 60, page.parent)
+    cells = json.loads((tmp_path / "x.ipynb").read_text("utf-8"))["cells"]
+    shown = [c for c in cells if c["cell_type"] == "code" and c["outputs"]]
+    assert "".join(cells[3]["source"]) == "Of wine."
+    assert "## A heading" in "".join(cells[5]["source"])
+    assert [c["outputs"][0]["data"]["text/plain"] for c in shown] == [["a table"], ["a picture"]]
+    assert shown[1]["metadata"]["mystnb"] == {"image": 1}
+    book = Book(BOOK.parent)
+    pages = [p for p in book.notebooks if p.startswith("notebooks/tables-")]
+    assert {book.source(p).name for p in pages} == {"tables.md"}
+    assert len({book.key(p) for p in pages}) == len({book.executed(p) for p in pages}) == len(pages)
+    assert book.parameters("notebooks/tables-fedms") == {"paper": "FedMS"}
+    html = tmp_path / "html" / "notebooks" / "tables-fedms.html"
+    html.parent.mkdir(parents=True)
+    html.write_text("https://x/blob/main/notebooks/tables-fedms.ipynb", "utf-8")
+    book._launch(tmp_path / "html")
+    assert html.read_text("utf-8") == "https://x/blob/main/notebooks/tables.ipynb"
 
 
 def test_what_is_missing_or_has_drifted_stops_the_build(small_book: Path, capsys) -> None:

@@ -34,6 +34,7 @@ from typing import Any
 from fedkit.atomic import write_text
 from fedkit.datasets import data_root
 from fedkit.extras import need
+from reproduction import NAMES
 from reproduction.book.notebooks import NotebookError, parameters_of
 from reproduction.book.runs import execute
 from reproduction.manifest import commit
@@ -66,21 +67,36 @@ class Book:
         return re.findall(r"^[\s-]*(?:root|file): *(\S+)", toc, flags=re.MULTILINE)
 
     @property
-    def notebooks(self) -> list[Path]:
-        """Sources of the notebooks in the table of contents."""
-        return [self.root / f"{p}.md" for p in self.pages if p.startswith("notebooks/")]
+    def notebooks(self) -> list[str]:
+        """Pages of the table of contents that are executed notebooks."""
+        return [page for page in self.pages if page.startswith("notebooks/")]
 
-    def parameters(self, source: Path) -> dict[str, Any]:
+    def source(self, page: str) -> Path:
+        """Return the source of a page; the tables of all papers have one."""
+        name = "notebooks/tables" if page.startswith("notebooks/tables-") else page
+        return self.root / f"{name}.md"
+
+    @property
+    def sources(self) -> list[Path]:
+        """Sources of the notebooks, each once."""
+        return list(dict.fromkeys(self.source(page) for page in self.notebooks))
+
+    def parameters(self, page: str) -> dict[str, Any]:
         """Return what the pipeline hands to a notebook."""
-        return {"profile": self.profile} if "profile" in parameters_of(source) else {}
+        known = parameters_of(self.source(page))
+        given = {"profile": self.profile} if "profile" in known else {}
+        if page.startswith("notebooks/tables-"):
+            given["paper"] = NAMES[page.removeprefix("notebooks/tables-")]
+        return given
 
-    def executed(self, source: Path) -> Path:
+    def executed(self, page: str) -> Path:
         """Return where the executed form of a notebook is kept."""
-        return self.root / "_runs" / self.profile / f"{source.stem}.ipynb"
+        return self.root / "_runs" / self.profile / f"{Path(page).name}.ipynb"
 
-    def key(self, source: Path) -> str:
+    def key(self, page: str) -> str:
         """Hash everything that the run of a notebook depends on."""
-        parts = [self._shared, _hash_files([source], self.root), f"{self.parameters(source)}"]
+        parts = [self._shared, _hash_files([self.source(page)], self.root)]
+        parts.append(f"{self.parameters(page)}")
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     @cached_property
@@ -100,33 +116,33 @@ class Book:
         parts += [sys.version, f"{commit()}"]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
-    def run(self, source: Path) -> str:
+    def run(self, page: str) -> str:
         """Execute one notebook unless an identical run is kept; return what was done."""
-        target, key = self.executed(source), self.key(source)
+        target, key, source = self.executed(page), self.key(page), self.source(page)
         stamp = target.with_suffix(".key")
         if target.is_file() and stamp.is_file() and stamp.read_text("utf-8") == key:
             return "kept"
         stamp.unlink(missing_ok=True)
         begin = time.perf_counter()
-        execute(source, target, self.parameters(source), LIMITS[self.profile], source.parent)
+        execute(source, target, self.parameters(page), LIMITS[self.profile], source.parent)
         write_text(stamp, key)
         return f"ran in {time.perf_counter() - begin:.0f} s"
 
-    def run_all(self, sources: Sequence[Path], jobs: int) -> dict[Path, str]:
+    def run_all(self, pages: Sequence[str], jobs: int) -> dict[str, str]:
         """Execute notebooks side by side; return the error message of each that failed."""
-        failed: dict[Path, str] = {}
-        if sources:
-            self.key(sources[0])  # before the threads: what they share is hashed once
+        failed: dict[str, str] = {}
+        if pages:
+            self.key(pages[0])  # before the threads: what they share is hashed once
         with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-            futures = {pool.submit(self.run, s): s for s in sources}
+            futures = {pool.submit(self.run, page): page for page in pages}
             try:
                 for future in concurrent.futures.as_completed(futures):
-                    source = futures[future]
+                    page = futures[future]
                     try:
-                        say(f"  {source.stem}: {future.result()}")
+                        say(f"  {Path(page).name}: {future.result()}")
                     except NotebookError as error:
-                        failed[source] = str(error)
-                        say(f"  {source.stem}: FAILED")
+                        failed[page] = str(error)
+                        say(f"  {Path(page).name}: FAILED")
             except KeyboardInterrupt:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -149,17 +165,15 @@ class Book:
         shutil.copy(self.root / "_config.yml", stage)
         kept = set(pages)
         (stage / "_toc.yml").write_text(_only(self.root / "_toc.yml", kept), encoding="utf-8")
-        for source in self.notebooks:
-            if f"notebooks/{source.stem}" in kept:
-                ran = executed or self.executed(source)
-                shutil.copy(ran, stage / "notebooks" / f"{source.stem}.ipynb")
+        for page in kept.intersection(self.notebooks):
+            shutil.copy(executed or self.executed(page), stage / f"{page}.ipynb")
         for name, text in expand(stage / "book").items():
             (stage / "book" / f"{name}.md").write_text(text, encoding="utf-8")
         return stage
 
-    def render_page(self, source: Path, executed: Path) -> Path:
+    def render_page(self, page: str, executed: Path) -> Path:
         """Render one executed notebook; links to pages that are not there stay plain text."""
-        folder, page = self.root / "_runs" / "pages" / source.stem, f"notebooks/{source.stem}"
+        folder = self.root / "_runs" / "pages" / Path(page).name
         stage = self.stage([page], folder / "stage", executed)
         shutil.rmtree(folder / "_build", ignore_errors=True)
         command, env = rendering(stage, folder, strict=False)
@@ -168,7 +182,7 @@ class Book:
         )
         html = folder / "_build" / "html" / f"{page}.html"
         if ran.returncode != 0 or not html.is_file():
-            raise BookError(f"jupyter-book cannot render {source.stem}: {ran.stderr[-1000:]}")
+            raise BookError(f"jupyter-book cannot render {Path(page).name}: {ran.stderr[-1000:]}")
         return html
 
     def render(self, *, strict: bool = True) -> Path:
@@ -189,8 +203,17 @@ class Book:
                 "jupyter-book reported the problems above; the book is not published, "
                 f"what was rendered is in {html.relative_to(self.root)} for a look"
             )
+        self._launch(html)
         stamp.write_text(digest, encoding="utf-8")
         return html
+
+    def _launch(self, html: Path) -> None:
+        """Let the buttons of every page of tables open the one notebook that they come from."""
+        for page in html.glob("notebooks/tables-*.html"):
+            text = page.read_text(encoding="utf-8")
+            for place in ("blob/main", "lab/tree", "edit/main"):
+                text = text.replace(f"{place}/notebooks/{page.stem}", f"{place}/notebooks/tables")
+            page.write_text(text, encoding="utf-8")
 
 
 def rendering(
@@ -241,6 +264,8 @@ def _only(toc: Path, pages: set[str]) -> str:
     yaml = need("yaml", extra="run")
     tree = yaml.safe_load(toc.read_text(encoding="utf-8"))
     for part in tree.get("parts", []):
-        part["chapters"] = [c for c in part["chapters"] if c["file"] in pages]
+        files = [f for c in part["chapters"] for f in (c, *c.get("sections", []))]
+        if not {file["file"] for file in files} <= pages:
+            part["chapters"] = [{"file": f["file"]} for f in files if f["file"] in pages]
     tree["parts"] = [part for part in tree.get("parts", []) if part["chapters"]]
     return str(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))

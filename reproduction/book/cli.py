@@ -71,17 +71,17 @@ def build(
     """Run every notebook and render the book."""
     book: Book = context.obj
     draft = draft or bool(only)
-    missing = [p for p in book.pages if not (book.root / f"{p}.md").is_file()]
+    missing = [p for p in book.pages if not book.source(p).is_file()]
     if missing and not draft:
         raise BookError(f"_toc.yml names pages without a source: {', '.join(missing)}")
     pages = [p for p in book.pages if p not in missing]
-    sources = [s for s in book.notebooks if s.is_file()]
+    notebooks = [page for page in book.notebooks if page in pages]
     if only:
-        sources = [_source(book, name) for name in only]
-        chosen = {s.stem for s in sources}
-        pages = [p for p in pages if not p.startswith("notebooks/") or Path(p).stem in chosen]
+        chosen = [_source(book, name) for name in only]
+        notebooks = [p for p in notebooks if book.source(p) in chosen or Path(p).name in only]
+        pages = [p for p in pages if not p.startswith("notebooks/") or p in notebooks]
     problems = []
-    for source in sources:
+    for source in dict.fromkeys(map(book.source, notebooks)):
         try:
             check_pair(source)
         except NotebookError as error:
@@ -90,13 +90,13 @@ def build(
         raise BookError("\n".join(problems))
     for text in problems:
         say(f"  note: {text}")
-    say(f"Running {len(sources)} notebooks at profile {book.profile!r}:")
-    failed = book.run_all(sources, jobs)
+    say(f"Running {len(notebooks)} notebooks at profile {book.profile!r}:")
+    failed = book.run_all(notebooks, jobs)
     for text in failed.values():
         typer.echo(f"\n{text}", err=True)
     if failed and not draft:
-        raise BookError(f"{len(failed)} of {len(sources)} notebooks failed")
-    pages = [p for p in pages if p not in {f"notebooks/{s.stem}" for s in failed}]
+        raise BookError(f"{len(failed)} of {len(notebooks)} notebooks failed")
+    pages = [p for p in pages if p not in failed]
     book.stage(pages)
     say(f"Rendering {len(pages)} pages:")
     html = book.render(strict=not draft)
@@ -106,7 +106,7 @@ def build(
 
 def _source(book: Book, name: str) -> Path:
     """Find the source of a notebook by its name or path."""
-    source = book.root / "notebooks" / f"{Path(name).stem}.md"
+    source = book.source(f"notebooks/{Path(name).stem}")
     if not source.is_file():
         offer = ", ".join(p.stem for p in sorted((book.root / "notebooks").glob("*.md")))
         raise BookError(f"there is no notebook {name!r}; there are {offer or 'none'}")
@@ -154,7 +154,10 @@ def run(
     execute(source, target, given, seconds, source.parent)
     say(f"The executed notebook is {target}")
     if html:
-        say(f"Its page is {book.render_page(source, target)}")
+        page = f"notebooks/{source.stem}"
+        if source.stem == "tables":
+            page += f"-{given.get('paper', parameters_of(source)['paper'].default).lower()}"
+        say(f"Its page is {book.render_page(page, target)}")
 
 
 @app.command()
@@ -164,7 +167,7 @@ def parameters(
 ) -> None:
     """List the parameters of the notebooks."""
     book: Book = context.obj
-    for source in [_source(book, name) for name in notebook or []] or book.notebooks:
+    for source in [_source(book, name) for name in notebook or []] or book.sources:
         say(source.stem)
         for p in parameters_of(source).values():
             say(f"  -p {p.name} ({p.type}, default {p.default!r})  {p.help}")
@@ -173,7 +176,7 @@ def parameters(
 @app.command()
 def sync(context: typer.Context) -> None:
     """Write the .ipynb of every source."""
-    for source in context.obj.notebooks:
+    for source in context.obj.sources:
         if write_pair(source):
             say(f"  wrote notebooks/{source.stem}.ipynb")
 

@@ -14,7 +14,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -139,11 +139,14 @@ def _normalise(notebook: Any, source: Path, given: Mapping[str, Any]) -> None:
     replaced by a folded table of every parameter with its value and meaning.
     """
     cells = []
-    for cell in notebook.cells:
+    for cell in _sections(notebook.cells):
         tags = list(cell.metadata.get("tags", []))
         if "injected-parameters" in tags:
             continue
         cells.append(cell)
+        for name, value in given.items():
+            if cell.cell_type == "markdown":
+                cell.source = cell.source.replace(f"{{{{{name}}}}}", f"{value}")
         if "parameters" in tags:
             cell.metadata["tags"] = list(dict.fromkeys([*tags, "hide-input"]))
             cells.append(_parameter_table(source, given))
@@ -155,6 +158,29 @@ def _normalise(notebook: Any, source: Path, given: Mapping[str, Any]) -> None:
                     output.execution_count = None
     notebook.cells = cells
     normal_form(notebook)
+
+
+def _sections(cells: Iterable[Any]) -> Iterator[Any]:
+    """Give every output of a cell tagged ``sections`` a cell of its own: text becomes a text cell.
+
+    So a heading that a program writes is one of the page, and a reference in its text is followed.
+    """
+    v4 = need("nbformat", extra="book").v4
+    for cell in cells:
+        if "sections" not in cell.metadata.get("tags", []):
+            yield cell
+            continue
+        shown, cell.outputs = cell.outputs, []
+        yield cell
+        for output in shown:
+            text = output.get("data", {}).get("text/markdown")
+            if text is not None:
+                yield v4.new_markdown_cell(text)
+            elif output.get("name") != "stderr":
+                own = v4.new_code_cell("# as the program showed it", outputs=[output])
+                own.metadata["tags"] = ["remove-input"]
+                own.metadata["mystnb"] = output.get("metadata", {}).pop("mystnb", {})
+                yield own
 
 
 def _parameter_table(source: Path, given: Mapping[str, Any]) -> Any:

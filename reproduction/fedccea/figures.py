@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -19,47 +18,15 @@ from reproduction.fedccea.experiments import (
     FITS,
     LABELS,
     METHODS,
-    PARTIAL,
     PARTS,
-    Setting,
-    noise_name,
     setting_name,
 )
 from reproduction.fedccea.findings import RUN, Evaluation, intervals, of, wide
-from reproduction.fedccea.valuing import federation
 from reproduction.figures import curves_with_bands, forests
 from reproduction.overviews import where
 
 if TYPE_CHECKING:
     from fedkit.methods.fedccea import Fit
-
-
-def noise_injected(base: Setting) -> Picture:
-    """Draw the last client with and without label noise, and an image with the pattern (Figure 10).
-
-    The client is one of the strong non-IID split, as in the paper's figure.
-    """
-    clean, loud, marked = (
-        federation(replace(base, distribution="strong", noise=noise), 0)
-        for noise in ("none", "label-40", "pattern-20")
-    )
-    last = base.clients - 1
-    picture, axes = panels(1, 3, height=2.8)
-    places = np.arange(clean.n_classes)
-    for shift, f, name, colour in ((-0.2, clean, "clean", 0), (0.2, loud, "40% label noise", 1)):
-        held = np.bincount(f.client_data(last)[1], minlength=len(places))
-        axes[0, 0].bar(places + shift, held, 0.4, color=PALETTE[colour], label=name)
-    finish(axes[0, 0], "class", "samples", axes[0, 0].containers)
-    images, changed = clean.client_data(last)[0], marked.client_data(last)[0]
-    at = int((images != changed).flatten(1).any(1).int().argmax())  # the first that differs
-    pairs = ((images, "clean"), (changed, "20% sample noise"))
-    for axis, (x, title) in zip(axes[0, 1:], pairs, strict=True):
-        axis.imshow(x[at, 0], cmap="gray_r")
-        axis.set_title(title, color=INK, fontsize=9)
-        axis.set_xticks([])
-        axis.set_yticks([])
-        axis.spines[:].set_visible(True)
-    return picture
 
 
 def all_indices(series: pd.DataFrame) -> Picture:
@@ -109,18 +76,6 @@ def misses(series: pd.DataFrame) -> Picture:
 # ------------------------------------------------------------------------ from an evaluation
 
 _BOTH = ("none", "label-40")
-
-
-def _by_noise(e: Evaluation, shown: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
-    """Every data set and distribution, clean and with 40% wrong labels."""
-    series = {}
-    for noise in _BOTH:
-        found = intervals(e.runs.query("noise == @noise"), shown)
-        words = noise_name(noise)
-        settings = found.index.get_level_values(0)
-        names = {name: name.removesuffix(f", {words}") for name in settings}
-        series[words] = found.rename(index=names, level=0)
-    return series
 
 
 def minute(e: Evaluation) -> Picture:
@@ -188,13 +143,6 @@ def exclusions(e: Evaluation, *datasets: str) -> Picture:
     settings = found.index.get_level_values(0)
     found = found[[name.startswith(datasets or "") for name in settings]]
     return forests({"measured": found}, "test accuracy (%)", level=None)
-
-
-def exclusions_over_random(e: Evaluation) -> Picture:
-    """Draw the same over that without as many random clients."""
-    clean = e.runs.query("noise == 'none'")
-    found = intervals(clean, findings.over_random_exclusion())
-    return forests({"": found}, "points over random clients out")
 
 
 def removals(e: Evaluation) -> Picture:
@@ -267,31 +215,6 @@ def learning(e: Evaluation) -> Picture:
     return forests({"measured": e.learnt}, "test accuracy (%)", level=None)
 
 
-def areas(e: Evaluation) -> Picture:
-    """Draw the areas between the removal curves."""
-    return forests(_by_noise(e, of("area")), "area between the removal curves (points)")
-
-
-def ends(e: Evaluation, *, pooled: bool) -> Picture:
-    """Draw what goes with each end of an order, pooled or with 40% wrong labels by setting."""
-    runs = e.runs if pooled else e.runs.query("noise == 'label-40'")
-    found = {
-        end: intervals(runs, findings.beyond_random(end), pooled=pooled)
-        for end in ("lowest", "highest")
-    }
-    return forests(found, "points lost beyond random clients", columns=2 if pooled else 3)
-
-
-def area_leads(e: Evaluation) -> Picture:
-    """Draw FedCCEA's lead in area over those who retrain."""
-    return forests(_by_noise(e, findings.over_retrained("area")), "lead in area (points)")
-
-
-def partial(e: Evaluation) -> Picture:
-    """Draw the areas with partial participation."""
-    return forests(_by_noise(e, of("area", ("fedccea", *PARTIAL))), "area (points)")
-
-
 def dealt(e: Evaluation) -> Picture:
     """Draw the areas of learnt qualities, of dealt ones, and of amounts alone."""
     shown = {
@@ -300,40 +223,6 @@ def dealt(e: Evaluation) -> Picture:
     }
     shown["amounts alone"] = "area.amounts"
     return forests({"": intervals(e.deals, shown)}, "area (points)", columns=2)
-
-
-def explained(e: Evaluation) -> Picture:
-    """Draw what sizes explain in the sample, by chance, and out of it."""
-    clean = e.runs.query("noise == 'none'")
-    found = {k: intervals(clean, v, (-np.inf, 1)) for k, v in findings.explained().items()}
-    return forests(found, "R²")
-
-
-def agreement(e: Evaluation) -> Picture:
-    """Draw how two fits agree, by the part of the simulations that each has."""
-    clean = e.runs.query("noise == 'none'")
-    found = {k: intervals(clean, v, (-np.inf, 1)) for k, v in findings.agreeing().items()}
-    return forests(found, "rank correlation of two fits")
-
-
-def chances(e: Evaluation) -> Picture:
-    """Draw who finds the noisy clients, with noise and where the same clients are clean."""
-    loud = e.runs.query("noise == 'label-40'")
-    found = {
-        "with noise": intervals(loud, of("auc", METHODS), (0, 1)),
-        "the same clients, all clean": intervals(loud, of("clean", METHODS), (0, 1)),
-    }
-    return forests(found, "chance that a clean client is above a noisy one", level=0.5)
-
-
-def pooled_chances(e: Evaluation) -> Picture:
-    """Draw the same chance, and the gain, pooled."""
-    noisy = findings.compared(e.runs)
-    found = {
-        title: intervals(noisy, of(x, METHODS), (least, 1), pooled=True)
-        for title, x, least in (("chance with noise", "auc", 0), ("gain", "gain", -1))
-    }
-    return forests(found, "chance, and gain", columns=2)
 
 
 def budgets(e: Evaluation) -> Picture:

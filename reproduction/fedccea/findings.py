@@ -245,19 +245,6 @@ def random_spread(seeds: pd.DataFrame) -> float:
     return float(np.sqrt(np.square(areas).mean() / len(areas)))
 
 
-def costlier(table: pd.DataFrame, end: str = "lowest") -> dict[tuple[str, str], Interval]:
-    """Find the methods and pools where one end costs more than random clients, by the interval.
-
-    By the names of pool and method, how many more points go with the "lowest" or "highest" end.
-    """
-    more = {
-        (name, LABELS[m]): _lead(mean, f"{_LOST[end]}.{m}", f"{_LOST[end]}.random")
-        for name, mean in pools(table)
-        for m in (*METHODS, *READINGS)
-    }
-    return {place: cut for place, cut in more.items() if cut.low > 0}
-
-
 def mean_deals(table: pd.DataFrame) -> pd.DataFrame:
     """Add a seed's mean over its deals of worthless qualities, "area.dealt" and "lost40.dealt".
 
@@ -294,24 +281,6 @@ def compared(table: pd.DataFrame) -> pd.DataFrame:
     """Keep the noisy runs that have a clean one beside them, for every method."""
     noisy = table[table.index.get_level_values("noise") != "none"]
     return noisy.dropna(subset=[f"gain.{m}" for m in METHODS])
-
-
-def decided_leads(table: pd.DataFrame) -> dict[tuple[str, str, str], tuple[Interval, Interval]]:
-    """Find the pooled leads on which probability and gain agree: both leave out 0, on one side.
-
-    By pool, reading and rival: the lead in probability, and in gain.
-    """
-    decided = {}
-    for name, mean in pools(compared(table)):
-        for ours in FITS:
-            for m in _RETRAINED:
-                cuts = (
-                    _lead(mean, f"auc.{ours}", f"auc.{m}"),
-                    _lead(mean, f"gain.{ours}", f"gain.{m}"),
-                )
-                if all(cut.low > 0 for cut in cuts) or all(cut.high < 0 for cut in cuts):
-                    decided[name, LABELS[ours], LABELS[m]] = cuts
-    return decided
 
 
 # Seconds
@@ -439,9 +408,10 @@ def chances(e: Evaluation) -> dict[str, Interval]:
     """Chances that a clean client is above a noisy one, and agreements of fits."""
     found = {f"cc-auc-{k}": bounded_interval(e.here[f"auc.{m}"], 0, 1) for k, m in _KEYS.items()}
     clean = e.at("mnist", "strong", "none")
-    for key, end in (("printed", ""), ("nodes", ".connected"), ("rival", ".same_round")):
-        found[f"cc-agree-{key}"] = mean_interval(clean[f"rank.0.5{end}"]).within(-1, 1)
-    return found | {"cc-starts": mean_interval(clean["rank.seeds"]).within(-1, 1)}
+    return found | {
+        "cc-agree-printed": mean_interval(clean["rank.0.5"]).within(-1, 1),
+        "cc-starts": mean_interval(clean["rank.seeds"]).within(-1, 1),
+    }
 
 
 def leads(e: Evaluation) -> dict[str, Interval]:
@@ -517,7 +487,7 @@ def counts(e: Evaluation) -> dict[str, Any]:
     for m in ("loo", "tmc-sv", "fedccea"):
         found[f"cc-crossed-{m}"] = crossed(e, m, "label-40")
         found[f"cc-crossed-clean-{m}"] = crossed(e, m, "none")
-    return found | _of_times(e) | _of_fits(e) | _of_pools(e) | _of_deals(e) | _of_records(e)
+    return found | _of_times(e) | _of_fits(e)
 
 
 def crossed(e: Evaluation, method: str, noise: str) -> int:
@@ -537,13 +507,6 @@ def wide(series: pd.DataFrame, **settings: str) -> pd.DataFrame:
 def _of_times(e: Evaluation) -> dict[str, Any]:
     printed, ours = printed_times(), e.measured
     ratio, over = printed["FedCCEA over TMC-SV"], ours["data trained on"]
-    one, loo = printed["FedCCEA, one simulation (s)"], printed["LOO (s)"]
-    each = loo / (printed.index + 1)
-    saved = ours["one simulation (ms)"] / ours["one of many in lockstep (ms)"]
-
-    def power(times: Any) -> str:
-        return f"{np.polyfit(np.log(times.index), np.log(times), 1)[0]:.2f}"
-
     return {
         "cc-ratio-few": f"{ratio.iloc[0]:.0f}",
         "cc-ratio-many": f"{ratio.iloc[-1]:.0f}",
@@ -551,17 +514,6 @@ def _of_times(e: Evaluation) -> dict[str, Any]:
         "cc-over-many": f"{over.iloc[-1]:.1f}",
         "cc-over-seconds": f"{ours['FedCCEA over LOO'].iloc[-1]:.1f}",
         "cc-machine": overviews.machines_told(e.store.records(e.records, "fedccea", "cost")),
-        "cc-growth-cca": power(one),
-        "cc-growth-tmc": power(printed["TMC-SV (s)"]),
-        "cc-one-64": f"{one.iloc[-1]:.1f}",
-        "cc-loo-64": f"{(printed.index[-1] + 1) * one.iloc[-1]:,.0f}",
-        "cc-printed-64": f"{loo.iloc[-1]:.0f}",
-        "cc-per-few": f"{each.iloc[0]:.1f}",
-        "cc-per-many": f"{each.iloc[-1]:.1f}",
-        "cc-power-simulation": power(ours["one simulation (ms)"]),
-        "cc-power-loo": power(ours["LOO (ms)"]),
-        "cc-power-walk": power(ours["one walk of Monte Carlo (ms)"]),
-        "cc-saved": f"{saved.min():.1f} to {saved.max():.1f}",
     }
 
 
@@ -570,7 +522,7 @@ def _of_fits(e: Evaluation) -> dict[str, Any]:
     first, clean = means["unseen.fedccea"], means.xs("none", level="noise")
     below = (first < 0).groupby(level="dataset").sum()
     by_setting = e.runs.groupby(RUN[:3])["unseen.fedccea"]
-    found = {
+    return {
         "cc-unseen-below": int((first < 0).sum()),
         "cc-unseen-of": len(first),
         "cc-unseen-letters": int(below["emnist"]),
@@ -582,88 +534,6 @@ def _of_fits(e: Evaluation) -> dict[str, Any]:
         "cc-half-most": f"{clean['rank.0.5'].max():.2f}",
         "cc-half-nodes": f"{clean['rank.0.5.connected'].max():.2f}",
         "cc-half-rival": f"{clean['rank.0.5.same_round'].max():.2f}",
-        "cc-early-adam": f"{100 * means['explained.adam'].mean():.1f}",
-        "cc-early-converged": f"{100 * means['explained'].mean():.1f}",
-    }
-    for key, end in (("printed", ""), ("nodes", ".connected"), ("rival", ".same_round")):
-        found[f"cc-needed-{key}"] = needed(e.at("mnist", "strong", "none")[f"rank.0.5{end}"])
-    return found
-
-
-def needed(half: pd.Series, goal: float = 0.9, drawn: int = 50) -> str:
-    """Simulations with which two fits would agree to `goal`, by Spearman and Brown's formula.
-
-    `half` is how two fits of `drawn` simulations each agree, by seed.
-    """
-    found = drawn * goal * (1 - half) / (half * (1 - goal))
-    if found.isna().any() or (half <= 0).any():
-        return "an unknown number of"
-    low, high = (float(f"{x:.2g}") for x in (found.min(), found.max()))
-    return f"{low:,.0f} to {high:,.0f}"
-
-
-def _of_pools(e: Evaluation) -> dict[str, Any]:
-    low, high = (costlier(e.runs, end) for end in ("lowest", "highest"))
-    said = "; ".join(f"{name} by {cut.text(1)} ({pool})" for (pool, name), cut in low.items())
-    places = dict.fromkeys(pool for pool, _ in high)
-    names = {p: ", ".join(name for place, name in high if place == p) for p in places}
-    ends = "; ".join(f"{name} ({p.rpartition(',')[0]})" for p, name in names.items())
-    decided = [
-        f"{ours} {'leads' if cuts[0].mean > 0 else 'is behind'} {rival} ({pool}: "
-        f"{cuts[0].text(2)} and {cuts[1].text(2)})"
-        for (pool, ours, rival), cuts in decided_leads(e.runs).items()
-    ]
-    noisy = compared(e.runs).groupby(RUN[:3], sort=False).mean()
-    beats = noisy["auc.loo"] >= noisy[["auc.fedccea", "auc.connected"]].max(axis=1)
-    strong = noisy.index.get_level_values("distribution") == "strong"
-    return {
-        "cc-costs-more": said or "none",
-        "cc-high-costs": ends or "none",
-        "cc-leads": "; ".join(decided) or "nowhere",
-        "cc-loo-beats": int(beats.sum()),
-        "cc-loo-of": len(beats),
-        "cc-loo-beats-strong": int(beats[strong].sum()),
-        "cc-loo-strong": int(strong.sum()),
-    }
-
-
-def _of_deals(e: Evaluation) -> dict[str, Any]:
-    """Runs where dealt qualities lose more, where learnt have more area, and clear differences."""
-    deals = e.deals
-    found: dict[str, Any] = {"cc-dealt-runs": len(deals)}
-    for key, end in (("printed", ""), ("nodes", "-connected")):
-        clear = []
-        for x, words in (("area", "area"), ("lost40", "lost with the lowest")):
-            for place, part in deals.groupby(level=RUN[:3]):
-                cut = _lead(part, f"{x}.learnt{end}", f"{x}.dealt{end}")
-                if cut.low > 0 or cut.high < 0:
-                    clear.append(f"{setting_name(*map(str, place))} ({words}, {cut.text(1)})")
-        worse = deals[f"lost40.dealt{end}"] > deals["lost40.amounts"]
-        wider = deals[f"area.learnt{end}"] > deals[f"area.dealt{end}"]
-        found[f"cc-dealt-worse-{key}"] = int(worse.sum())
-        found[f"cc-dealt-wider-{key}"] = int(wider.sum())
-        found[f"cc-dealt-clear-{key}"] = "; ".join(clear) or "nowhere"
-    return found
-
-
-def _of_records(e: Evaluation) -> dict[str, Any]:
-    """What the runs took."""
-    records = e.store.records("laptop", "fedccea", "contribution")
-    took = pd.DataFrame(
-        [(r.cell.settings["dataset"], r.manifest["seconds"]) for r in records],
-        columns=["data", "seconds"],
-    )
-    slow = took.groupby("data").seconds.quantile(0.75)
-    held = [r.manifest["peak_memory_mib"] for r in records if r.manifest.get("peak_memory_mib")]
-    memory = (
-        f"{max(held, default=0) / 1024:.1f} GiB, on record for {len(held)} of {len(took)} cells"
-    )
-    anew = f"some {45 * slow.sum() / 3600:.0f}" if len(slow) == 2 else "an unknown number of"
-    return {
-        "cc-runs-hours": f"{took.seconds.sum() / 3600:.1f}",
-        "cc-runs-most": f"{took.seconds.max() / 60:.0f}",
-        "cc-runs-memory": memory if held else "not on record",
-        "cc-runs-anew": anew,
     }
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from reproduction import figures as plots
 from reproduction import overviews
-from reproduction.fedccea import findings
+from reproduction.fedccea import figures, findings
 from reproduction.fedccea.experiments import LABELS, METHODS, PARTIAL
 from reproduction.fedccea.findings import Evaluation, as_text, intervals, of
-from reproduction.tables import claims_table, comparison_table, marked_verdict, marks_told
+from reproduction.tables import (
+    choices,
+    claims_table,
+    comparison_table,
+    marked_verdict,
+    marks_told,
+)
 
 TOLD = "Means of three seeds with 95% intervals, 300 samples per client"
 
@@ -235,3 +242,107 @@ def claims_in_words(e: Evaluation) -> plots.Shown:
     return plots.table(
         claims_table(words), "What the paper says in words, with all samples.", cards=True
     )
+
+
+def every() -> Iterator[tuple[str, str, Any]]:
+    """List title, words, and table or figure of the page of all tables."""
+    e = Evaluation("paper")
+    yield "What the paper leaves open", "", choices("fedccea")
+    yield (
+        "Is the federation trained?",
+        "Test accuracy after 50 rounds with everybody, measured and as the paper prints it "
+        "(hollow, MNIST). Means of three seeds with 95% intervals.",
+        figures.learning(e),
+    )
+    yield (
+        "Indices",
+        "Contribution indices in falling order, clean clients, 300 samples each; means with 95% "
+        "bands (the paper's Figures 4, 11 and 12).",
+        figures.all_indices(e.drawn),
+    )
+    yield "", "", zeros(e)
+    yield "", "An index of zero is a noisy mean, or a weight, that was cut at zero.", exclusions(e)
+    yield (
+        "Removals",
+        "The area is the mean difference, in points, between the accuracy after removing the "
+        "lowest clients and after removing the highest: large for a ranking that matters, zero "
+        "for one that does not. Intervals of this page are not adjusted for how many there are.",
+        areas(e),
+    )
+    yield (
+        "",
+        "An area does not say which end it comes from. A good order loses little with its lowest "
+        "and much with its highest.",
+        ends(e),
+    )
+    yield "", "", area_leads(e)
+    yield (
+        "Partial participation",
+        "Clients use random shares of their data and are ranked by share times weight anew in "
+        "every round, so that order follows the drawn amounts, which nobody had to learn. Amounts "
+        "alone is the control.",
+        partial(e),
+    )
+    yield (
+        "",
+        "Partial participation with learnt qualities, with the same qualities dealt to the "
+        "clients at random, and by amounts alone, strong non-IID. Means of three seeds with 95% "
+        "intervals.",
+        figures.dealt(e),
+    )
+    yield (
+        "What the sizes explain",
+        "Approximated minus true accuracy over the rounds, IID clients without noise, in both "
+        "readings (the paper's Figure 7); median over the simulations with the 5% and 95% "
+        "quantiles, means over the seeds.",
+        figures.misses(e.drawn),
+    )
+    yield "", "", errors(e)
+    yield (
+        "",
+        "By chance: sizes and accuracies from different simulations. Out of sample: five-fold "
+        "cross-validation over simulations; a negative R² is worse than the means of the rounds.",
+        explained(e),
+    )
+    yield "Do two fits agree?", "", agreement(e)
+    yield (
+        "Who finds the noisy clients",
+        "How probably is a clean client above a noisy one? The clients of one federation differ "
+        "without any noise, so the same clients are also compared where all are clean; what the "
+        "noise adds is the gain.",
+        chances(e),
+    )
+    yield "", "", pooled_chances(e)
+    yield (
+        "",
+        "Chance that a clean client is above a noisy one by the data trained, in federations with "
+        "all data, after a quarter, half, three quarters and all of the budget, with 40% wrong "
+        "labels; LOO has one budget. Means of three seeds.",
+        figures.budgets(e),
+    )
+    yield (
+        "Seconds",
+        "The paper's Table 2 compares one simulation of FedCCEA with the whole of its rivals.",
+        printed_times(),
+    )
+    yield (
+        "",
+        "A simulation uses half of everybody's data on average, leave-one-out trains as often as "
+        "there are clients on all data, a walk of Monte Carlo half as often.",
+        measured_times(e),
+    )
+    yield (
+        "Claims on the reduced runs",
+        "The paper's claims on MNIST by the rules of the report, judged on runs with 300 samples. "
+        "They do not enter the report, and are not the first such runs: settings were changed "
+        "after a look at earlier ones, and the claims of the second table with them.",
+        claims_before(e),
+    )
+    yield "", "", claims_after(e)
+    yield (
+        "Claims at the paper's scale",
+        "Only runs with all samples are judged in the report. Records of EMNIST are of the 26 "
+        "letters, which the paper does not have, and are not judged.",
+        table3(e),
+    )
+    yield "", "", claims_in_words(e)

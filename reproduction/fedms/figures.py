@@ -204,29 +204,9 @@ def _windows(series: pd.DataFrame) -> pd.DataFrame:
     return series.pivot(index=index, columns="series", values="value").reset_index()
 
 
-def curves(e: Evaluation) -> Picture:
-    """Draw test accuracy over the rounds, MNIST."""
-    wide = _windows(e.series("table1", **e.usual))
-    picture, axes = plots.panels(1, len(SCENARIOS), height=3.6, share_y=True)
-    for place, (axis, scenario) in enumerate(zip(axes[0], SCENARIOS, strict=True)):
-        part = wide[(wide.scenario == scenario) & wide.method.isin(PAPER_METHODS)]
-        plots.curves_with_bands(
-            part.assign(method=part.method.map(LABELS)), "round", "accuracy", "method",
-            ylabel="test accuracy (%)" if place == 0 else "", axis=axis, within=(0, 100),
-            order=[LABELS[m] for m in PAPER_METHODS],
-        )  # fmt: skip
-        axis.set_title(f"Mavericks + {scenario}")
-    return picture
-
-
 def rewards(e: Evaluation) -> Picture:
     """Draw what Mavericks and others are paid, MNIST (the layout of Figures 3 to 5)."""
     return _rewards(_windows(e.series("table1", **e.usual)))
-
-
-def rewards_cifar(e: Evaluation) -> Picture:
-    """Draw the same for CIFAR-10 at the size of the laptop profile."""
-    return _rewards(_windows(where(e.store.series("fedms", "table1", "laptop"), dataset="cifar10")))
 
 
 def _rewards(wide: pd.DataFrame) -> Picture:

@@ -212,7 +212,6 @@ def differences(e: Evaluation) -> Numbers:
     found |= {
         "ms-unit": lead(pooled, "s-fedavg-percent", "fedavg"),
         "ms-own": lead(pooled, "s-fedavg-percent", "s-fedavg"),
-        "ms-score-over-unit": lead(pooled, "fedms-printed", "s-fedavg-percent"),
         "ms-dealt": lead(pooled, "s-fedavg-shuffled", "fedavg"),
         "ms-fraction": lead(pooled, "fedms-fraction", "fedms"),
         "ms-oracle-gap": lead(pooled, "fedms-printed", "oracle"),
@@ -352,8 +351,6 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "ms-study-seeds": e.frame("study").seed.nunique(),
         "ms-tuned-seeds": len(e.tuned("fedms")[0]),
         "ms-detection-seeds": len(e.auc),
-        "ms-rivals-seeds": len(e.pooled["s-fedavg-percent"].dropna()),
-        "warm-seeds": where(e.frame("tuning"), method="fedms", alpha=0.6).seed.nunique(),
     }
     for key, name in (("ms", "MS-MR"), ("mr", "MR"), ("loo", "leave-one-out")):
         found[f"ms-mav-{key}"] = e.auc[f"maverick.{name}"].mean()
@@ -362,7 +359,7 @@ def counts(e: Evaluation) -> dict[str, Any]:
     found["ms-mav-difference"] = difference.text(2, signed=True)
     for method in ("fedavg", "uniform-coreset", "fedms-printed", "fedms"):
         found[f"ms-rare-{method}"] = e.rare[method].mean()
-    return found | _of_verdicts(e) | _of_greedy(e) | _of_printed(e)
+    return found | _of_verdicts(e) | _of_greedy(e)
 
 
 def _of_verdicts(e: Evaluation) -> dict[str, Any]:
@@ -381,8 +378,6 @@ def _of_verdicts(e: Evaluation) -> dict[str, Any]:
         "ms-predicted-yes": int((predicted.verdict == REPRODUCED).sum()),
         "ms-fails": int(failed["fedms"]),
         "ms-fails-printed": int(failed["fedms-printed"]),
-        "ms-claims": len(e.claims),
-        "ms-judged": len(judged(e.claims)),
     }
 
 
@@ -397,19 +392,6 @@ def _of_greedy(e: Evaluation) -> dict[str, Any]:
         "ms-greedy-ahead": int((alike.greedyfed > alike.fedms).sum()),
         "ms-table1-seeds": int(alike.fedms.notna().sum()),
         "ms-loss-seeds": int(e.accuracy.loc["dir1"]["greedyfed-loss"].notna().sum()),
-    }
-
-
-def _of_printed(e: Evaluation) -> dict[str, Any]:
-    claims = load_claims("fedms")
-    pair = {m: claims[f"fedms.t1.dir10.cifar10.{m}"] for m in ("fedavg", "fedprox")}
-    found = {f"cifar-{m}": f"{c.paper_value} ± {c.spread}" for m, c in pair.items()}
-    reduced = cifar_reduced(e)
-    hours = sum(r.manifest["seconds"] for r in e.store.records(e.records, "fedms")) / 3600
-    return found | {
-        "emd-printed": max(map(float, claims.tables["t2"].rows["fedemd"])),
-        "cifar-left": "; ".join(LABELS[m] for m in LABELS if m not in set(reduced.method)),
-        "ms-hours": hours,
     }
 
 

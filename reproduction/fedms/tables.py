@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -11,11 +12,11 @@ import pandas as pd
 from fedkit.intervals import bounded_interval, mean_interval
 from reproduction import figures as plots
 from reproduction.claims import load_claims
-from reproduction.fedms import findings
+from reproduction.fedms import figures, findings
 from reproduction.fedms.experiments import METHODS, PAPER_METHODS, SCENARIOS
 from reproduction.fedms.findings import KIND_LABELS, LABELS, SCORES, Evaluation
 from reproduction.overviews import where
-from reproduction.tables import marked_verdict, marks_told
+from reproduction.tables import choices, marked_verdict, marks_told
 
 
 def main_claims(e: Evaluation) -> plots.Shown:
@@ -334,3 +335,75 @@ def cifar_reduced(e: Evaluation) -> plots.Shown:
         f"t-intervals, which for {part.seed.nunique()} seeds say little; {first.clients} clients, "
         f"{first.participants} per round. Reading: {how}.",
     )
+
+
+def every() -> Iterator[tuple[str, str, Any]]:
+    """List title, words, and table or figure of the page of all tables."""
+    e = Evaluation("paper")
+    yield "What the paper leaves open", "", choices("fedms")
+    yield (
+        "Rivals in percent and by the loss",
+        "S-FedAvg in percent, and FedMS whose classes all weigh the same: with both, one can tell "
+        "what FedMS values from the unit of its scores. GreedyFed also by the validation loss.",
+        rivals(e),
+    )
+    yield (
+        "Which reading is the paper's",
+        "What five local rounds are and how much of its class a Maverick holds, each judged by "
+        "Table 1. The first reading is judged in the report; it was chosen after a look at FedAvg, "
+        "Power-of-Choice and FedMS under Dir(10). A reading without a row is not on record.",
+        readings(e),
+    )
+    yield (
+        "",
+        "FedMS in several readings: the coreset is averaged (section 4.2), or everybody (line 16 "
+        "of Algorithm 2); scores are fractions; a coreset is compared with the last one kept.",
+        variants(e),
+    )
+    yield "What is on record", "", on_record(e)
+    yield "Table 1, cell by cell", "", cells(e, "t1", "accuracy in %")
+    yield (
+        "",
+        "Gains in points of test accuracy on MNIST, paired by seed, with 95% intervals: over "
+        "FedAvg (above), and over blind selection with the coreset (below). A filled dot is "
+        "significant at 5% after Holm's correction within its panel.",
+        figures.gains(e),
+    )
+    yield "", "", edges(e)
+    yield "", "", on_rare_classes(e)
+    yield "", "", shares_averaged(e)
+    yield (
+        "Rewards",
+        "Shapley rewards of Mavericks and of other clients, MNIST, in points of accuracy per "
+        "round; mean over the rounds since the last mark in which such a client took part (the "
+        "layout of the paper's Figures 3 to 5). Bands are 95% intervals over the seeds.",
+        figures.rewards(e),
+    )
+    yield (
+        "",
+        "A method that selects by value chooses when a Maverick takes part, so its two means are "
+        "over different rounds.",
+        reward_gaps(e),
+    )
+    yield "", "", five_clients(e)
+    yield "Table 2, cell by cell", "", cells(e, "t2", "% of the rounds")
+    yield "", "", everybody_asked(e)
+    yield "Which score finds which misbehaviour", "", detection(e)
+    yield "One change at a time", "", study(e)
+    yield (
+        "Everybody tuned on validation data",
+        "Every baseline has its grid of section 5.1, and FedMS those of its α and, with 0.2 added "
+        "by us, its temperature; and all have several learning rates.",
+        tuned(e),
+    )
+    yield "", "", by_learning_rate(e)
+    yield "", "", by_temperature(e)
+    yield (
+        "CIFAR-10",
+        "The paper trains a single local round here. Read as one mini-batch, FedProx would be "
+        "FedAvg for every μ: the only gradient is taken where the proximal term has none. The "
+        "paper prints different numbers for the two, so we judge one pass over the data. Our "
+        "images are a JPEG copy (quality 75).",
+        cifar(e),
+    )
+    yield "CIFAR-10, reduced", "A smaller network and fewer rounds; not judged.", cifar_reduced(e)
