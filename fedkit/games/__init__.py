@@ -14,11 +14,12 @@ from fedkit.games.examples import (
 from fedkit.games.game import Game, normalise, parallel, table_game, tabulate
 from fedkit.games.ledger import Ledger, total
 from fedkit.games.memory import remember
+from fedkit.games.recorded import RECORDED, recorded
 from fedkit.games.valuation import Valuation
 
 __all__ = [
-    "Game", "Ledger", "Valuation", "airport", "all_coalitions", "banzhaf", "beta_shapley",
-    "coalition_index", "glove", "leave_one_out", "normalise", "parallel", "random_unanimity_sum",
-    "remember", "semivalue", "shapley", "table_game", "tabulate", "total", "unanimity",
-    "weighted_majority",
+    "RECORDED", "Game", "Ledger", "Valuation", "airport", "all_coalitions", "banzhaf",
+    "beta_shapley", "coalition_index", "glove", "leave_one_out", "normalise", "parallel",
+    "random_unanimity_sum", "recorded", "remember", "semivalue", "shapley", "table_game",
+    "tabulate", "total", "unanimity", "weighted_majority",
 ]  # fmt: skip
