@@ -176,7 +176,10 @@ def peers() -> dict[str, Run]:
 
     one, two = ("shapley",), ("shapley", "banzhaf")
     makers: dict[str, tuple[Callable[[int, int, str], Any], tuple[str, ...]]] = {
-        "KernelSHAP": (lambda n, s, _: shapiq.KernelSHAP(n, pairing_trick=True, random_state=s), one),
+        "KernelSHAP": (
+            lambda n, s, _: shapiq.KernelSHAP(n, pairing_trick=True, random_state=s),
+            one,
+        ),
         "LeverageSHAP": (lambda n, s, _: shapiq.LeverageSHAP(n, random_state=s), one),
         "PolySHAP": (lambda n, s, _: shapiq.PolySHAP(n, random_state=s), one),
         "OddSHAP": (lambda n, s, _: shapiq.OddSHAP(n, random_state=s), one),

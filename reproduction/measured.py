@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from reproduction.claims import Claim, Claims, ClaimsError
 from reproduction.outside import is_outside
 from reproduction.records import Store, canonical_json
 
-__all__ = ["OF_TABLES", "Numbers", "measure"]
+__all__ = ["OF_TABLES", "Measured", "Numbers", "measure"]
 
 OF_TABLES = ("concordance", "rank_agreement", "best_share")
 """Rules about tables of means: of each seed they need the whole table."""
@@ -51,24 +53,40 @@ class Numbers:
     profile: str = ""
     stale: bool = False
 
+    def alike(self, other: Numbers) -> bool:
+        """Whether both are the same numbers of the same records."""
+        return self.keys == other.keys and np.array_equal(self.values, other.values)
+
 
 def measure(claims: Claims, store: Store, profile: str, scale: str = "paper") -> dict[str, Numbers]:
-    """Return our numbers by claim, for those with records: of `profile`, else what is shown.
+    """Return our numbers by claim; see :class:`Measured`."""
+    return Measured(claims, store, profile, scale).numbers()
+
+
+class Measured:
+    """Our numbers of a paper's claims: of `profile`, else what is shown.
 
     Shown and not judged are reduced runs that the claims name, then those of profile laptop.
     """
-    passes = [(profile, False)]
-    if profile == scale:
-        passes += [(profile, True)] * bool(claims.reduced)
-        passes += [("laptop", False)] * (profile != "laptop")
-    found: dict[str, Numbers] = {}
-    for size, reduced in passes:
-        lookup = _Lookup(claims, store, size, reduced)
-        for claim in claims.claims:
-            numbers = None if claim.id in found else lookup.numbers(claim)
-            if numbers is not None and (len(numbers.values) or not reduced):
-                found[claim.id] = numbers
-    return found
+
+    def __init__(self, claims: Claims, store: Store, profile: str, scale: str = "paper") -> None:
+        passes = [(profile, False)]
+        if profile == scale:
+            passes += [(profile, True)] * bool(claims.reduced)
+            passes += [("laptop", False)] * (profile != "laptop")
+        self.lookups = [_Lookup(claims, store, size, reduced) for size, reduced in passes]
+
+    def numbers(self, other: Claims | None = None) -> dict[str, Numbers]:
+        """Return our numbers by claim, for those with records; `other` is another reading."""
+        found: dict[str, Numbers] = {}
+        for lookup in self.lookups:
+            if other is not None:
+                lookup = lookup.of(other)
+            for claim in lookup.claims.claims:
+                numbers = None if claim.id in found else lookup.numbers(claim)
+                if numbers is not None and (len(numbers.values) or lookup.reduced is None):
+                    found[claim.id] = numbers
+        return found
 
 
 class _Lookup:
@@ -95,20 +113,29 @@ class _Lookup:
                 self.stale.add(cell.key)
         frame = store.frame(paper=paper, profile=profile)
         self._add(frame[name] for name in ("key", "seed", "metric", "value"))
-        places = [p for c in claims.claims for line in self.grid(c) for p in line]
-        wanted = {str(place["metric"]) for place in places}
-        for name, of in _OF_SERIES.items():
-            if any(metric.startswith(f"{name}(") for metric in wanted):
-                lines = store.series(paper=paper, profile=profile).dropna(subset="value")
-                lines["series"] = lines["series"].map(f"{name}({{}})".format)
-                lines = lines[lines["series"].isin(wanted)]
-                for group, part in lines.groupby(["key", "seed", "series"], as_index=False):
-                    value = of(part["index"].to_numpy(), part["value"].to_numpy())
-                    self._add([[column] for column in (*group, value)])
+        self.read: set[str] = set()  # metrics of series that have been computed
+        self._series = cache(partial(store.series, paper=paper, profile=profile))
+
+    def of(self, claims: Claims) -> _Lookup:
+        """Return the same records, for the claims in another reading."""
+        other = copy.copy(self)
+        other.claims = claims
+        return other
 
     def _add(self, columns: Iterable[Any]) -> None:
         for key, seed, metric, value in zip(*columns, strict=True):
             self.values.setdefault((key, metric), {})[int(seed)] = float(value)
+
+    def _read_series(self, metric: str) -> None:
+        """Compute what is asked of a series, as ``mean(random)``."""
+        name, _, series = metric.rstrip(")").partition("(")
+        if not series or metric in self.read:
+            return
+        self.read.add(metric)
+        lines = self._series().dropna(subset="value")
+        for group, part in lines[lines["series"] == series].groupby(["key", "seed"]):
+            value = _OF_SERIES[name](part["index"].to_numpy(), part["value"].to_numpy())
+            self._add([[column] for column in (*group, metric, value)])
 
     def grid(self, claim: Claim) -> Sequence[Sequence[Place]]:
         """Return the places whose numbers a claim takes together: columns of rows of tables.
@@ -177,6 +204,7 @@ class _Lookup:
                 return None
             experiment, wanted = instead["experiment"], {**wanted, **instead.get("settings", {})}
         metric = place["metric"]
+        self._read_series(metric)
         keys = [
             key
             for key in self.keys.get(experiment, ())

@@ -6,27 +6,37 @@ import csv
 import math
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from fedkit.extras import need
 from reproduction import PAPERS
+from reproduction.claims import Claims, rules
+from reproduction.measured import Measured
+from reproduction.readings import readings_of
 from reproduction.verdicts import (
     NOT_JUDGED,
     NOT_REPRODUCED,
     REPRODUCED,
     UNJUDGED,
     VERDICTS,
+    judge_all,
+    moved_by,
     verdict_text,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from reproduction.records import Store
+
 __all__ = [
     "by_declaration", "by_paper", "choices", "claims_listed", "claims_table", "comparison_table",
-    "markdown", "marked_verdict", "marks_told", "show", "summary", "terminal_table",
+    "margins", "markdown", "marked_verdict", "marks_told", "readings", "show", "summary",
+    "terminal_table",
     "verdict_named", "verdict_text",
 ]  # fmt: skip
 
@@ -349,3 +359,61 @@ def by_paper(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     table = pd.DataFrame(columns)
     table["all"] = table.sum(axis=1)
     return table
+
+
+def readings(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFrame:
+    """Tell each open choice of a paper: what is judged and why, and the verdicts otherwise.
+
+    ``turned`` counts claims that hold under one choice and not under the other.
+    """
+    measured = Measured(claims, store, profile, profile)
+    numbers = measured.numbers()
+    judged = judge_all(claims, numbers, profile, profile)
+    lines = []
+    for reading in readings_of(claims.paper["key"]):
+        moved = [*moved_by(claims, measured, [reading], numbers, judged, profile)]
+        after = Counter(m.after for m in moved)
+        lines.append({
+            "choice": reading.choice,
+            "judged": reading.judged,
+            "other": reading.other,
+            "admissible": "yes" if reading.admissible else "no",
+            "claims judged under both": len(moved),
+            "verdicts under the other": ", ".join(
+                f"{n} {verdict_text(v)}" for v, n in after.most_common()
+            ) or "no records",
+            "moved": sum(m.before != m.after for m in moved),
+            "turned": sum(m.turned for m in moved),
+            "why": reading.why,
+        })  # fmt: skip
+    table: pd.DataFrame = need("pandas", extra="run").DataFrame(lines)
+    return table.set_index("choice")
+
+
+def margins(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFrame:
+    """Tell each margin of a paper with its reason, and what half and twice of it would judge."""
+    numbers = Measured(claims, store, profile, profile).numbers()
+    counts: dict[str, dict[str, str]] = {}
+    for factor, name in ((0.5, "at half"), (1, "as declared"), (2, "at twice")):
+        scaled = tuple(
+            replace(c, test={**c.test, "margin": factor * c.test["margin"]})
+            for c in claims.claims
+            if "margin" in c.test and not c.rule.startswith("printed")
+        )
+        judged = judge_all(replace(claims, claims=scaled), numbers, profile, profile)
+        for row in {c.test["named"] for c in scaled}:
+            told = Counter(
+                judged[c.id][1].verdict for c in scaled
+                if c.test["named"] == row and not c.by_construction
+            )  # fmt: skip
+            yes, no = told[REPRODUCED], told[NOT_REPRODUCED]
+            rest = sum(n for verdict, n in told.items() if verdict not in UNJUDGED) - yes - no
+            counts.setdefault(row, {})[name] = f"{yes} ✓, {no} ✗, {rest} open"
+    lines = [
+        {"rule": row["rule"], "margin": f"{row['margin']} {row['unit']}", **counts[row["rule"]],
+         "reason": row["reason"]}
+        for (key, _), row in rules().items()
+        if key == claims.paper["key"] and row["margin"]
+    ]  # fmt: skip
+    table: pd.DataFrame = need("pandas", extra="run").DataFrame(lines)
+    return table.set_index("rule")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -35,8 +35,9 @@ from fedkit.intervals import (
     settled,
 )
 from reproduction.claims import Claim, Claims
-from reproduction.measured import OF_TABLES, Numbers, measure
+from reproduction.measured import OF_TABLES, Measured, Numbers
 from reproduction.printed import printed_statistic
+from reproduction.readings import Reading, readings_of, under
 from reproduction.records import Store
 
 if TYPE_CHECKING:
@@ -44,8 +45,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLUMNS", "DIRECTION", "ICONS", "INCONCLUSIVE", "NONE_FROM", "NOT_ATTEMPTED", "NOT_JUDGED",
-    "NOT_REPRODUCED", "NOT_TESTABLE", "REPRODUCED", "SIZE_EXCLUDED", "UNDECIDABLE", "UNJUDGED",
-    "VERDICTS", "Judgement", "join", "judge", "printed_half_width", "verdict_text",
+    "NOT_REPRODUCED", "NOT_TESTABLE", "REPRODUCED", "SIZE_EXCLUDED", "TURNS", "UNDECIDABLE",
+    "UNJUDGED", "VERDICTS", "Judgement", "Moved", "join", "judge", "moved_by", "printed_half_width",
+    "verdict_text",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
@@ -56,13 +58,14 @@ INCONCLUSIVE = "inconclusive"
 SIZE_EXCLUDED = "sign open, printed size excluded"
 UNDECIDABLE = "cannot be decided"
 NOT_REPRODUCED = "not reproduced"
+TURNS = "turns on a lost number"
 NOT_JUDGED = "run, not judged"
 NOT_ATTEMPTED = "not attempted (cost)"
 NOT_TESTABLE = "not testable"
 
 ICONS = {
     REPRODUCED: "✓", DIRECTION: "↗", INCONCLUSIVE: "?", SIZE_EXCLUDED: "≠", UNDECIDABLE: "⊘",
-    NOT_REPRODUCED: "✗", NOT_JUDGED: "○", NOT_ATTEMPTED: "–", NOT_TESTABLE: "∅",
+    NOT_REPRODUCED: "✗", TURNS: "⇄", NOT_JUDGED: "○", NOT_ATTEMPTED: "–", NOT_TESTABLE: "∅",
 }  # fmt: skip
 """Icon of each verdict, always shown with its words."""
 
@@ -74,6 +77,9 @@ UNJUDGED = (NOT_JUDGED, NOT_ATTEMPTED, NOT_TESTABLE)
 
 NONE_FROM = 10
 """Seeds from which "none" can be reproduced; of ten without any up to 30.8% may have some."""
+
+HOLDS, FAILS = (REPRODUCED, DIRECTION), (NOT_REPRODUCED,)
+"""The verdicts that decide a claim: for it, and against it."""
 
 COLUMNS = [
     "claim", "kind", "where", "says", "paper", "unit", "mean", "low", "high", "seeds", "difference",
@@ -396,9 +402,13 @@ def _adjusted(claims: Claims, numbers: Mapping[str, Numbers]) -> dict[str, float
 
 
 def judge_all(
-    claims: Claims, numbers: Mapping[str, Numbers], profile: str = "paper", scale: str = "paper"
+    claims: Claims,
+    numbers: Mapping[str, Numbers],
+    profile: str = "paper",
+    scale: str = "paper",
+    only: Container[str] | None = None,
 ) -> dict[str, tuple[Interval, Judgement]]:
-    """Judge every claim by our numbers: the interval of the mean, and the verdict."""
+    """Judge every claim, or those named, by our numbers: the interval of the mean, the verdict."""
     judgeable = {
         claim.id: numbers[claim.id]
         for claim in claims.claims
@@ -409,6 +419,8 @@ def judge_all(
     adjusted = _adjusted(claims, judgeable)
     judged = {}
     for claim in claims.claims:
+        if only is not None and claim.id not in only:
+            continue
         found = numbers.get(claim.id, Numbers(np.empty(0)))
         if claim.rule == "exact" or claim.rule.startswith("printed"):
             value, told = _on_paper(claim, claims)
@@ -426,6 +438,47 @@ def judge_all(
             told = judge(claim, found.values, cut, adjusted.get(claim.id))
         judged[claim.id] = cut, told
     return judged
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A claim that is judged in another reading too: what is said there, and here."""
+
+    claim: str
+    reading: Reading
+    before: str
+    after: str
+
+    @property
+    def turned(self) -> bool:
+        """Whether it is true in one of the two and false in the other."""
+        here, there = ((v in HOLDS) - (v in FAILS) for v in (self.before, self.after))
+        return here * there < 0
+
+
+def moved_by(
+    claims: Claims,
+    measured: Measured,
+    readings: Iterable[Reading],
+    numbers: Mapping[str, Numbers],
+    judged: Mapping[str, tuple[Interval, Judgement]],
+    scale: str = "paper",
+) -> Iterator[Moved]:
+    """Judge the claims in other readings, where these have other records that are judged too."""
+    for reading in readings:
+        other = under(claims, reading)
+        there = measured.numbers(other)
+        changed = [
+            claim.id
+            for claim in claims.claims
+            if claim.id in numbers.keys() & there.keys() and not claim.by_construction
+            if not numbers[claim.id].alike(there[claim.id])
+        ]
+        after = judge_all(other, there, scale=scale, only=set(changed))
+        for name in changed:
+            pair = judged[name][1].verdict, after[name][1].verdict
+            if not set(pair) & set(UNJUDGED):
+                yield Moved(name, reading, *pair)
 
 
 def join(
@@ -447,8 +500,15 @@ def join(
         per seed, and ``entry`` is the :class:`~reproduction.claims.Claim`.
     """
     pd = need("pandas", extra="run")
-    numbers = measure(claims, Store() if store is None else store, profile, scale)
+    measured = Measured(claims, Store() if store is None else store, profile, scale)
+    numbers = measured.numbers()
     judged = judge_all(claims, numbers, profile, scale)
+    admissible = [r for r in readings_of(claims.paper["key"]) if r.admissible]
+    for moved in moved_by(claims, measured, admissible, numbers, judged, scale):
+        cut, told = judged[moved.claim]
+        if moved.turned:
+            note = f"{moved.before} here, {moved.after} with {moved.reading.other}; {told.note}"
+            judged[moved.claim] = cut, replace(told, verdict=TURNS, note=note)
     columns: dict[str, list[Claim]] = {}  # cells of each column of the printed tables
     for claim in claims.claims:
         if claim.place.get("table") in claims.tables:

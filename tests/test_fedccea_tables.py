@@ -77,6 +77,33 @@ def test_the_papers_numbers_stand_beside_its_own_data_only():
     assert shown["everybody"].startswith("81.0 [68.3")
 
 
+def test_rivals_stand_in_both_readings_where_both_are_on_record():
+    own = {"base": [87.0], "excluded.tmc-sv": [87.0], "excluded.loo": [86.0]}
+    rounds = {"excluded.tmc-sv-rounds": [74.0], "excluded.loo-rounds": [85.0]}
+    here = mnist(data="mnist")
+    table = tables.exclusions(
+        records([(here, own), (here, rounds), ({**here, **mnist("iid")}, own)])
+    )
+    found = table.loc[STRONG]
+    assert found.loc["TMC-SV", ["mean", "paper"]].tolist() == [87.0, 74.29]
+    assert found.loc["TMC-SV by rounds", ["mean", "paper"]].tolist() == [74.0, 74.29]
+    assert found.loc["LOO by rounds", ["mean", "paper"]].tolist() == [85.0, 85.29]
+    # where nothing was valued round by round there is no row
+    assert "LOO by rounds" not in table.loc["MNIST, IID"].index
+
+
+def test_rivals_on_record_are_judged_in_both_readings():
+    e = tables.Evaluation()
+    names = ["fedccea.tmc-zeros", "fedccea.t3.mnist.strong.tmc-sv", "fedccea.declines.loo"]
+    there = e.judged_by_rounds
+    assert set(names) <= set(there.index)
+    assert "fedccea.fits" not in there.index
+    zeros = ", ".join(f"{x:.0f}" for x in there.loc[names[0], "values"])
+    assert tables.numbers(e)["cc-zeros-tmc-sv-rounds"] == zeros
+    assert e.judged.loc[names[0], "values"] != there.loc[names[0], "values"]
+    assert e.judged.loc[names[0], "paper"] == there.loc[names[0], "paper"]
+
+
 def test_a_federation_is_trained_beside_the_papers():
     one = mnist("iid", data="mnist", lr=0.01, batch_size=32)
     scales = ({"samples": None}, {"samples": 300}, {"samples": 300, "lr": 0.1})

@@ -22,10 +22,10 @@ from fedkit.intervals import (
     paired_p_value,
     slopes,
 )
-from reproduction.claims import Claim, ClaimsError, load_claims
+from reproduction.claims import Claim, ClaimsError, claims_papers, load_claims
 from reproduction.fedvalue import properties
 from reproduction.fedvalue.recommendation import MAIN, TABLE9, Case
-from reproduction.readings import margins, readings, under
+from reproduction.readings import Reading, readings_of, under
 from reproduction.records import Cell, Store
 from reproduction.tables import (
     by_declaration,
@@ -33,8 +33,10 @@ from reproduction.tables import (
     claims_listed,
     claims_table,
     comparison_table,
+    margins,
     marked_verdict,
     marks_told,
+    readings,
     summary,
     terminal_table,
     verdict_named,
@@ -50,6 +52,7 @@ from reproduction.verdicts import (
     NOT_TESTABLE,
     REPRODUCED,
     SIZE_EXCLUDED,
+    TURNS,
     UNDECIDABLE,
     UNJUDGED,
     VERDICTS,
@@ -932,17 +935,46 @@ def test_other_choices_and_margins_are_judged_beside_the_declared_ones(tmp_path)
     for owned, off in ((0.1, 1.5), (1.0, 9.0)):
         metrics = {"accuracy": [printed + off + k / 100 for k in range(5)]}
         save(store, "fedms", "table1", metrics, method="fedms", owned=owned)
-    found = readings("fedms", store).set_index("other")
+    claims = load_claims("fedms")
+    found = readings(claims, store).set_index("other")
     whole = found.loc["owned=1.0"]
     assert (whole["claims judged under both"], whole["moved"], whole["turned"]) == (1, 1, 1)
     assert found.loc["local=epochs", "verdicts under the other"] == "no records"
-    there = margins("fedms", store).loc["value"]
+    there = margins(claims, store).loc["value"]
     counted = tuple(there[["at half", "as declared", "at twice"]])
     # the printed spread of three runs is 0.32: a half-width of 0.8
     assert counted == ("0 ✓, 0 ✗, 1 open", "1 ✓, 0 ✗, 0 open", "1 ✓, 0 ✗, 0 open")
-    asked = under(load_claims("fedccea"), {"metric": "fedccea"}, {"metric": "adam"})
+    # what holds in one admissible reading and fails in another turns, in the report too
+    row = join(claims, store).set_index("claim").loc["fedms.t1.dir10.mnist.fedms"]
+    assert row.verdict == TURNS
+    assert row.note.startswith("reproduced here, not reproduced with owned=1.0")
+    assert row["mean"] == pytest.approx(printed + 1.52)
+
+
+def test_a_reading_asks_the_places_that_it_concerns():
+    claims = load_claims("fedccea")
+    asked = under(claims, Reading("", "metric=fedccea", "metric=adam", True, ""))
     assert asked["fedccea.t3.mnist.iid.fedccea"].ours["metric"] == "excluded.adam"
     assert asked["fedccea.t3.mnist.iid.base"].ours["metric"] == "base"
+    highest = asked["fedccea.declines-highest.none.fedccea"]
+    assert highest.ours["metric"] == "mean(adam.highest)"
+    (rounds,) = (r for r in readings_of("fedccea") if r.choice == "how TMC-SV is valued")
+    asked = under(claims, rounds)
+    moved = asked["fedccea.declines.tmc-sv"]
+    assert moved.ours["experiment"] == "rounds"
+    assert moved.ours["metric"] == "excluded.tmc-sv-rounds"
+    assert moved.ours["settings"]["permutations"] == 2
+    assert moved.against == claims["fedccea.declines.tmc-sv"].against  # everybody is everybody
+    assert asked["fedccea.loo-zeros"] == claims["fedccea.loo-zeros"]
+
+
+def test_admissible_choices_are_choices():
+    for paper in claims_papers():
+        for reading in readings_of(paper):
+            assert len(reading.why) > 20
+    admitted = {r.other: r.admissible for r in readings_of("fedowen")}
+    assert admitted["method=fedowen-eq11"]
+    assert not admitted["method=fedowen-corrected"]  # ours, and no reading
 
 
 def test_a_protocol_may_accept_several_readings(tmp_path):

@@ -20,6 +20,8 @@ IntArray = npt.NDArray[np.int64]
 #: what it returns "is the input" of the connected layers
 FITS: dict[str, Literal["shared", "connected"]] = {"fedccea": "shared", "connected": "connected"}
 METHODS = (*FITS, "tmc-sv", "loo")
+#: the rivals in the other reading, valued round by round with this many walks a round
+BY_ROUNDS, WALKS = ("tmc-sv-rounds", "loo-rounds"), 2
 #: what else is read off the same simulations: the first reading trained by Adam, a straight line
 READINGS = ("adam", "same_round")
 #: controls of the removal experiments: they know nothing, or what the server may not know
@@ -36,7 +38,8 @@ DEALS, ENDS = 6, {"fedccea": "", "connected": "-connected"}
 #: in the order of the figures; "connected" is the second reading
 LABELS = {
     "fedccea": "FedCCEA", "connected": "FedCCEA connected", "adam": "FedCCEA by Adam",
-    "tmc-sv": "TMC-SV", "loo": "LOO", "same_round": "same round", "oracle": "oracle",
+    "tmc-sv": "TMC-SV", "loo": "LOO", "tmc-sv-rounds": "TMC-SV by rounds",
+    "loo-rounds": "LOO by rounds", "same_round": "same round", "oracle": "oracle",
     "partial": "partial", "partial-connected": "partial connected",
     "partial-size": "amounts alone",
 }  # fmt: skip

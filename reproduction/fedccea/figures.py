@@ -139,7 +139,7 @@ def _boxes(axis: Any, bent: int, title: str) -> None:
 
 def exclusions(e: Evaluation, *datasets: str) -> Picture:
     """Draw accuracy without the clients of index zero beside the paper's, of some data sets."""
-    found = findings.exclusions(e.valued)
+    found = findings.exclusions(e.excluded)
     settings = found.index.get_level_values(0)
     found = found[[name.startswith(datasets or "") for name in settings]]
     return forests({"measured": found}, "test accuracy (%)", level=None)

@@ -23,6 +23,7 @@ from reproduction import overviews
 from reproduction.claims import load_claims
 from reproduction.common import chance_above
 from reproduction.fedccea.experiments import (
+    BY_ROUNDS,
     DATA,
     DEALS,
     DISTRIBUTIONS,
@@ -32,8 +33,10 @@ from reproduction.fedccea.experiments import (
     METHODS,
     RANDOM_ORDERS,
     READINGS,
+    WALKS,
     setting_name,
 )
+from reproduction.readings import readings_of, under
 from reproduction.records import Store
 from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, join
 
@@ -193,19 +196,21 @@ def _printed(claims: Claims, row: str, place: Mapping[str, str], data: Iterable[
 def exclusions(frame: pd.DataFrame) -> pd.DataFrame:
     """Accuracy without the clients of index zero, clean clients, beside Table 3.
 
-    `frame`: records of the experiment ``contribution``.
+    `frame`: records of the experiment ``contribution``, and of ``rounds``.
     """
     claims, clean = load_claims("fedccea"), frame[frame.noise == "none"]
-    rows = {"everybody": "base"} | {LABELS[m]: m for m in (*METHODS, "adam")}
+    rows = {"everybody": "base"} | {LABELS[m]: m for m in EXCLUDED}
     shown = {t: m if m == "base" else f"excluded.{m}" for t, m in rows.items()}
     paper = {}
     for (dataset, distribution), part in clean.groupby(RUN[:2]):
         place = {"dataset": str(dataset), "distribution": str(distribution)}
         for label, m in rows.items():
-            row = "fedccea" if m in (*FITS, "adam") else m
+            row = "fedccea" if m in (*FITS, "adam") else m.removesuffix("-rounds")
             paper[setting_name(**place), label] = _printed(claims, row, place, part["data"])
     found = intervals(seed_table(clean), shown, (0, 100))
-    return found.assign(paper=[paper[place] for place in found.index])
+    found = found.assign(paper=[paper[place] for place in found.index])
+    few = found.index.isin([LABELS[m] for m in BY_ROUNDS], level=1)
+    return found[~few | (found["n"] > 0)]  # not everything was valued round by round
 
 
 def learning(frame: pd.DataFrame) -> pd.DataFrame:
@@ -352,6 +357,13 @@ class Evaluation:
         return self.frame("contribution")
 
     @cached_property
+    def excluded(self) -> pd.DataFrame:
+        """Metrics of zeros and exclusions, of the rivals in both readings."""
+        rounds = self.frame("rounds")
+        own = rounds.metric.str.endswith(BY_ROUNDS)
+        return pd.concat([self.valued, rounds[own & (rounds.permutations == WALKS)]])
+
+    @cached_property
     def drawn(self) -> pd.DataFrame:
         """Series of the same runs."""
         return self.store.series("fedccea", "contribution", "laptop")
@@ -388,9 +400,22 @@ class Evaluation:
     @cached_property
     def judged(self) -> pd.DataFrame:
         """The claims on MNIST, judged by the runs with 300 samples."""
-        claims = load_claims("fedccea")
-        reduced = replace(claims, protocol={**claims.protocol, "samples": 300})
-        found = join(reduced, self.store, profile="laptop", scale="laptop")
+        return self._judged(reduced_claims())
+
+    @cached_property
+    def judged_by_rounds(self) -> pd.DataFrame:
+        """The same, with the rivals valued round by round, of those that are on record so."""
+        claims = reduced_claims()
+        for reading in readings_of("fedccea"):
+            if "experiment=rounds" in reading.other:
+                claims = under(claims, reading)
+        moved = [c.id for c in claims.claims for p in (c.ours, c.against or {})
+                 if p.get("experiment") == "rounds"]  # fmt: skip
+        there = self._judged(claims)
+        return there[there.index.isin(moved)]
+
+    def _judged(self, claims: Claims) -> pd.DataFrame:
+        found = join(claims, self.store, profile="laptop", scale="laptop")
         found = found[(found.seeds > 0) & ~found.claim.str.contains(r"\.t2\.|emnist")]
         return found.set_index("claim", drop=False)
 
@@ -398,6 +423,12 @@ class Evaluation:
     def claims(self) -> pd.DataFrame:
         """All claims, judged by the runs with all samples."""
         return join(load_claims("fedccea"), self.store, profile=self.records)
+
+
+def reduced_claims() -> Claims:
+    """Return the claims as the chapter judges them: with 300 samples per client."""
+    claims = load_claims("fedccea")
+    return replace(claims, protocol={**claims.protocol, "samples": 300})
 
 
 PLACE = ("mnist", "strong", "label-40")
@@ -487,7 +518,7 @@ def counts(e: Evaluation) -> dict[str, Any]:
     for m in ("loo", "tmc-sv", "fedccea"):
         found[f"cc-crossed-{m}"] = crossed(e, m, "label-40")
         found[f"cc-crossed-clean-{m}"] = crossed(e, m, "none")
-    return found | _of_times(e) | _of_fits(e)
+    return found | _of_rounds(e) | _of_times(e) | _of_fits(e)
 
 
 def crossed(e: Evaluation, method: str, noise: str) -> int:
@@ -502,6 +533,25 @@ def wide(series: pd.DataFrame, **settings: str) -> pd.DataFrame:
     """Series of one setting, one column each; a row per seed and place."""
     part = overviews.where(series, **settings)
     return part.pivot(index=["seed", "index"], columns="series", values="value").reset_index()
+
+
+def _of_rounds(e: Evaluation) -> dict[str, Any]:
+    """Clients of index zero and accuracy without them, seed by seed, valued round by round."""
+    clean = overviews.where(e.excluded, dataset="mnist", distribution="strong", noise="none")
+    found: dict[str, Any] = {}
+    for key in _RETRAINED:
+        for end in ("", "-rounds"):
+            for word, metric in (("zeros", "zeros"), ("left", "excluded")):
+                part = overviews.where(clean, metric=f"{metric}.{key}{end}").sort_values("seed")
+                found[f"cc-{word}-{key}{end}"] = ", ".join(f"{x:.0f}" for x in part.value)
+    # a simulation uses half of the data, and trainings of several seeds ran side by side
+    took = [
+        record.manifest["seconds"] / len(record.cell.seeds)
+        for record in e.store.records(e.records, "fedccea", "learning")
+        if record.cell.settings["dataset"] == "mnist" and not record.cell.settings["samples"]
+    ]
+    hours = f"{100 * 0.5 * float(np.mean(took)) / 3600:.1f}" if took else "an unknown number of"
+    return found | {"cc-full-hours": hours}
 
 
 def _of_times(e: Evaluation) -> dict[str, Any]:
@@ -577,7 +627,7 @@ def main_claims(e: Evaluation) -> dict[str, dict[str, str]]:
 # What the figures and tables show
 
 RANKED = (*METHODS[:2], "adam", *METHODS[2:], "same_round", "oracle")
-EXCLUDED = (*METHODS, "adam")
+EXCLUDED = (*METHODS, "adam", *BY_ROUNDS)
 PARTS_OF_FITS = {
     "0.1": "two tenths", "0.25": "two quarters", "0.5": "two halves", "seeds": "all, two starts",
 }  # fmt: skip
@@ -603,7 +653,7 @@ def over_retrained(metric: str) -> dict[str, tuple[str, str]]:
 
 def over_random_exclusion() -> dict[str, tuple[str, str]]:
     """Name accuracy without the zeros, beside that without as many random clients."""
-    return {LABELS[m]: (f"excluded.{m}", f"excluded.{m}.random") for m in EXCLUDED}
+    return {LABELS[m]: (f"excluded.{m}", f"excluded.{m}.random") for m in (*METHODS, "adam")}
 
 
 def explained() -> dict[str, dict[str, str]]:
