@@ -47,13 +47,13 @@ REPRODUCTION = {
     "claims": "__init__ records",
     "printed": "claims",
     "measured": "outside claims records",
-    "verdicts": "claims measured printed records",
-    "tables": "verdicts",
-    "readings": "claims measured verdicts records",
+    "readings": "claims",
+    "verdicts": "claims measured printed readings records",
+    "tables": "verdicts readings measured claims records __init__",
     "overviews": "outside records",
     **dict.fromkeys(
         ("fedccea", "fedms", "fedowen", "fedtsv", "fedvalue"),
-        "outside common overviews experiments claims verdicts tables figures widgets golden"
+        "outside common overviews experiments claims readings verdicts tables figures widgets golden"
         " records __init__",
     ),
     "arena": "common overviews experiments figures widgets golden manifest records",
