@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -76,14 +76,20 @@ class Measured:
             passes += [("laptop", False)] * (profile != "laptop")
         self.lookups = [_Lookup(claims, store, size, reduced) for size, reduced in passes]
 
-    def numbers(self, other: Claims | None = None) -> dict[str, Numbers]:
-        """Return our numbers by claim, for those with records; `other` is another reading."""
+    def numbers(
+        self, other: Claims | None = None, only: Container[str] | None = None
+    ) -> dict[str, Numbers]:
+        """Return our numbers by claim, for those with records.
+
+        `other` is another reading of the claims; with `only` these claims are looked up.
+        """
         found: dict[str, Numbers] = {}
         for lookup in self.lookups:
             if other is not None:
                 lookup = lookup.of(other)
             for claim in lookup.claims.claims:
-                numbers = None if claim.id in found else lookup.numbers(claim)
+                wanted = claim.id not in found and (only is None or claim.id in only)
+                numbers = lookup.numbers(claim) if wanted else None
                 if numbers is not None and (len(numbers.values) or lookup.reduced is None):
                     found[claim.id] = numbers
         return found

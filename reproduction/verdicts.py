@@ -467,12 +467,21 @@ def moved_by(
     """Judge the claims in other readings, where these have other records that are judged too."""
     for reading in readings:
         other = under(claims, reading)
-        there = measured.numbers(other)
+        asked = {
+            claim.id
+            for claim, elsewhere in zip(claims.claims, other.claims, strict=True)
+            if claim != elsewhere
+            or claim.rule == "concordance"
+            or claims.protocol != other.protocol
+        }
+        found = measured.numbers(other, asked)
+        there = {name: x for name, x in numbers.items() if name not in asked} | found
         changed = [
             claim.id
             for claim in claims.claims
-            if claim.id in numbers.keys() & there.keys() and not claim.by_construction
-            if not numbers[claim.id].alike(there[claim.id])
+            if claim.id in numbers.keys() & found.keys() and not claim.by_construction
+            if not numbers[claim.id].alike(found[claim.id])
+            and numbers[claim.id].values.shape[1:] == found[claim.id].values.shape[1:]
         ]
         after = judge_all(other, there, scale=scale, only=set(changed))
         for name in changed:

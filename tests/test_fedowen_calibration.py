@@ -4,13 +4,18 @@ import math
 
 import numpy as np
 import pytest
+from tinyrecords import records
 
 from reproduction.fedowen.calibration import (
     CALIBRATION,
+    PRINTED,
     class_weights,
+    declared,
     fit,
+    picture,
     reported,
     rounds_tested,
+    screen,
 )
 from reproduction.fedowen.settings import TINY
 from reproduction.records import Cell
@@ -52,6 +57,43 @@ def test_the_test_set_may_have_the_long_tail_of_training():
     assert weights["train"] == pytest.approx(np.full(10, 0.1))
     assert weights["both"].sum() == pytest.approx(1.0)
     assert weights["both"][-1] / weights["both"][0] == pytest.approx(TINY.imbalance)
+
+
+def _screened(errors, seeds=3):
+    """Records of readings, each with one error in all cells."""
+    rows = [
+        ({"split": split, "lr": 0.1, "batch_size": 32, "momentum": 0.0, "dataset": data,
+          "alpha": alpha, "imbalance": imbalance},
+         {f"train.{reported}": [PRINTED[data, alpha, imbalance] + error] * seeds})
+        for (split, reported), error in errors.items()
+        for data, alpha, imbalance in CELLS
+    ]  # fmt: skip
+    return screen(records(rows))
+
+
+def test_the_declared_reading_fits_best_of_those_that_report_a_final_accuracy():
+    errors = {("class", "best"): 0.5, ("capped", "last"): -1.0, ("blocks", "last"): 4.0}
+    table = _screened(errors)
+    assert table.index[0][0] == "class"
+    assert table.error.tolist() == pytest.approx([0.5, 1.0, 4.0])
+    assert table.loc[declared(table), "error"] == pytest.approx(1.0)
+    assert declared(table)[0] == "capped"
+    assert table.loc[declared(table), "mnist 0.01 0.05"] == pytest.approx(-1.0)
+    assert declared(_screened(errors, seeds=1)) is None  # the screen alone declares nothing
+    drawn = picture(table, 2)
+    assert [t.get_text() for t in drawn.axes[0].get_yticklabels()] == [
+        "class, rate 0.1, batch 32, best",
+        "capped, rate 0.1, batch 32, last",
+        "blocks, rate 0.1, batch 32, last",
+    ]
+
+
+def test_a_reading_without_all_cells_is_not_compared():
+    one = {"split": "class", "lr": 0.1, "batch_size": 32, "momentum": 0.0, "dataset": "mnist"}
+    near, far = ({**one, "alpha": alpha, "imbalance": 0.01} for alpha in (0.01, 0.1))
+    found = {"train.last": [70.0]}
+    rows = [(near, found), (far, found), ({**far, "lr": 0.01}, found)]
+    assert screen(records(rows)).index.get_level_values("lr").tolist() == [0.1]
 
 
 def test_a_run_weights_its_classes():
