@@ -1,21 +1,17 @@
 """Federated recommendation: selection, shares, scores and tables by hand, on a made-up matrix."""
 
 from dataclasses import asdict, replace
-from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_1samp
 from sklearn.metrics import roc_auc_score
 from tinyrecords import records, series_of
 
 from fedkit.datasets import MovieLens, made_up_ratings
 from fedkit.streams import Streams
-from reproduction.claims import load_claims
 from reproduction.experiments import get
-from reproduction.fedvalue import recommendation
-from reproduction.fedvalue import recommendation_tables as tables
+from reproduction.fedvalue import findings, recommendation
 from reproduction.fedvalue.recommendation import (
     MILD,
     PLACES,
@@ -249,72 +245,45 @@ def frame_of(*cases):
     return records([({**asdict(Case()), **change}, numbers) for change, numbers in cases])
 
 
+def evaluation_of(*cases):
+    """An evaluation whose records are these."""
+    return findings.Evaluation(store=SimpleNamespace(frame=lambda *_: frame_of(*cases)))
+
+
 def test_rows_of_a_case_and_no_other():
-    frame = frame_of(
+    e = evaluation_of(
         ({}, {"auc.none": [0.5]}), ({"movies": 30}, {"auc.none": [0.7]}), (MILD, {"auc.none": [1]})
     )
-    assert tables.rows(frame, Case(dataset="ml-1m", validated=False)).value.tolist() == [0.5]
-    assert tables.rows(frame, Case(movies=30)).value.tolist() == [0.7]
-    assert tables.rows(frame, Case(**MILD)).value.tolist() == [1]
-    assert tables.rows(frame, Case(movies=40)).empty
+    assert e.played(Case(dataset="ml-1m", validated=False)).value.tolist() == [0.5]
+    assert e.played(Case(movies=30)).value.tolist() == [0.7]
+    assert e.played(Case(**MILD)).value.tolist() == [1]
+    assert e.played(Case(movies=40)).empty
 
 
-def test_strategies_are_compared_with_the_best_benchmark():
-    numbers = {"auc.none": [0.25]}
-    for measure, (scheme, budget) in product(("accuracy", "auc"), PLACES):
-        place = f"{measure}.{scheme}.{budget}"
-        numbers |= {
-            f"{place}.random": [0.5, 0.6, 0.7], f"{place}.volume": [0.6, 0.7, 0.9],
-            f"{place}.vf-ps": [0.4, 0.4, 0.4], f"{place}.fedvalue": [0.7, 0.9, 0.9],
-        }  # fmt: skip
-    frame = frame_of(({}, numbers))
-    table = tables.against_best(frame)
-    assert len(table) == 12
-    row = table.loc["auc, VAR, 2α"]
-    assert row["best benchmark"] == "VOLUME"
-    assert row["difference"].startswith("0.100 [")
-    p = ttest_1samp([0.1, 0.2, 0.0], 0.0).pvalue
-    assert row["p (paired t)"] == pytest.approx(p)
-    assert row["p (Holm)"] == pytest.approx(min(1.0, 12 * p))
-    shown = tables.performance(frame, "auc")
-    assert shown.loc["VF-PS", "FIX, 1α"] == "0.400 [0.400, 0.400]"
-    assert (shown.loc["no data party"] == "0.250").all()  # the same at every budget
-    assert "FedValue, thrifty" not in shown.index
+def test_shares_and_leads_of_strategies():
+    frame = frame_of(({}, {
+        "frsp.fix.1.vf-ps": [0.0] * 20, "auc.fix.1.vf-ps": [0.5] * 20,
+        "auc.fix.1.fedvalue": [0.6] * 20, "auc.var.2.fedvalue": [0.8] * 20,
+        "auc.var.2.vf-ps": [0.5] * 20,
+    }))  # fmt: skip
+    none = findings.cut(frame, "frsp", "vf-ps")  # none of 20 is not never
+    assert (none.mean, round(none.high, 1)) == (0, 16.8)
+    both = findings.lead(frame, "fedvalue", "vf-ps", columns=["fix.1", "var.2"])
+    assert both.mean == pytest.approx(0.2)
 
 
-def test_none_of_20_is_not_never():
-    frame = frame_of(({}, {"frsp.fix.1.vf-ps": [0.0] * 20, "auc.fix.1.vf-ps": [0.0] * 20}))
-    assert tables.performance(frame, "frsp").loc["VF-PS", "FIX, 1α"] == "0.0 [0.0, 16.8]"
-    assert tables.performance(frame, "auc").loc["VF-PS", "FIX, 1α"].startswith("0.000 [0.000")
-
-
-def test_levels_are_ours_less_the_printed_numbers():
-    claims = load_claims("fedvalue")
-    shifts = {"random": 0.1, "volume": 0.0, "vf-ps": 0.0, "fedvalue": -0.2}
-    numbers = {
-        f"auc.{s}.{b}.{name}": [claims[f"fedvalue.t5.{s}.auc.b{b}.{name}"].number + shift]
-        for s, b in PLACES
-        for name, shift in shifts.items()
-    }
-    table = tables.levels(frame_of((MILD, numbers)), claims)
-    assert list(table.index) == [("Table 5", "depth 3, rate 0.1")]
-    assert list(table) == ["RANDOM", "VOLUME", "VF-PS", "FedValue"]
-    assert list(table.iloc[0]) == pytest.approx(list(shifts.values()), abs=1e-9)
-
-
-def test_readings_and_robustness_name_what_is_changed():
-    names = ("random", "volume", "vf-ps", "fedvalue", "fedvalue-corrected")
-    changes = ({}, {"high": 0.05}, {"movies": 30}, {"known": "all"}, MILD,
-               {"scenario": "redundant", "redundancy": "copy"})  # fmt: skip
-    numbers = {f"auc.fix.2.{name}": [0.25, 0.75] for name in names}
-    frame = frame_of(*((change, numbers) for change in changes))
-    table = tables.robustness(frame, "auc")
-    assert list(table.index) == ["ideal", "ideal: 30 new movies", "ideal: high volume 5%"]
-    assert (table == 0.5).all(axis=None)
-    assert list(tables.readings(frame, "auc").index) == [
-        "ideal", "redundant: they offer the demographics", "ideal: scores from everybody's labels",
-        "ideal: trees of depth 3, rate 0.1",
-    ]  # fmt: skip
+def test_readings_are_those_on_record():
+    paid = {"frsp.fix.1.fedvalue": [40.0, 60.0], "frsp.fix.1.fedvalue-corrected": [0.0, 0.0]}
+    rider = {"scenario": "free-riders"}
+    e = evaluation_of((rider, paid), ({**rider, "known": "all"}, paid))
+    found = findings.riders_by_reading(e)["mean"].unstack()
+    assert list(found.index) == ["as judged", "everybody's labels"]
+    assert found["FedValue"].tolist() == [50, 50]
+    assert "not on record" in findings.worded(found["FedValue"])
+    both = found["FedValue"].set_axis(
+        ["gender and age alone", "gender and age, everybody's labels"]
+    )
+    assert findings.worded(both).count("50%") == 2
 
 
 @pytest.mark.filterwarnings("error")
@@ -324,7 +293,7 @@ def test_explanation_ranks_within_a_repetition():
     # the last does not vary but for rounding, so it has no rank correlation
     scores = [[2.0, 1.0, 0.5], [3.0, 1.0, 0.5], [1.0, 1.0, 1.0 + 1e-13]]
     named = {name: [values] * 3 for name, values in parties.items()}
-    means, ranks = tables.explanation(series_of([({}, {**named, "score.fedvalue": scores})]))
+    means, ranks = findings.explained(series_of([({}, {**named, "score.fedvalue": scores})]))
     assert means.loc["odd, low volume", "gain"] == pytest.approx(-0.1)
     assert means.loc["low volume", "FedValue"] == pytest.approx(2)
     assert ranks.loc[("FedValue", "cells")].tolist() == pytest.approx([1, 1, 1])

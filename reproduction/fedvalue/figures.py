@@ -1,0 +1,274 @@
+"""The figures of the pages on FedValue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from fedkit.fedvalue.columns import joint_codes
+from fedkit.fedvalue.corrections import null_information
+from fedkit.fedvalue.information import conditional_mutual_information as conditional
+from fedkit.fedvalue.information import entropy, mshapley_cmi, mutual_information
+from fedkit.streams import Streams
+from reproduction import figures as plots
+from reproduction.fedvalue import findings
+from reproduction.fedvalue.findings import COLUMNS, IDEAL, RIDERS, STRATEGIES, Evaluation
+from reproduction.fedvalue.recommendation import Case, Repetition, prices
+from reproduction.figures import INK, PALETTE, Picture, Shown, finish
+from reproduction.verdicts import VERDICTS, verdict_text
+
+Ints = npt.NDArray[np.int64]
+_DOTTED: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (2, 3))}
+
+
+def _dots(lines: list[dict[str, Any]], xlabel: str, at: float) -> Picture:
+    """Draw lines of label, mean, low and high beside a dotted level."""
+    picture = plots.dots_with_intervals(pd.DataFrame(lines), xlabel=xlabel)
+    picture.axes[0].axvline(at, **_DOTTED)
+    return picture
+
+
+# ------------------------------------------------------------------------ the value
+
+
+def paid_to_free_riders(e: Evaluation) -> Picture:
+    """Draw what free-riders get of the money for one party."""
+    lines = []
+    for crowd, records in (("MovieLens-1M", e.records), ("MovieLens-100K", "laptop")):
+        frame = e.played(RIDERS, records)
+        for name in ("fedvalue", "fedvalue-corrected", "vf-ps"):
+            i = findings.cut(frame, "frsp", name)
+            line = {"label": f"{crowd}, {STRATEGIES[name]}", "mean": i.mean, "low": i.low}
+            printed = np.nan if records == "laptop" else e.printed(f"t7s.fix.b1.{name}")
+            lines.append({**line, "high": i.high, "paper": printed})
+    return _dots(lines, "paid to free-riders (%)", 20)
+
+
+def overlap(own: Ints, a: Ints, b: Ints, label: Ints) -> Picture:
+    """Draw what a buyer and two suppliers tell as bars on one axis, and what FedValue pays."""
+    known, both = mutual_information(own, label), conditional(joint_codes(a, b), label, own)
+    blue, red, green = PALETTE[:3]
+    bars = [
+        (0, INK, 0, entropy(label), 0, "all about the label"),
+        (1, blue, 0, known, 1, "the buyer knows"),
+    ]
+    for row, color, x, name in ((2, red, a, "A"), (3, green, b, "B")):
+        adds = conditional(x, label, own)
+        overlapping = mutual_information(x, label) - adds
+        start = known if row == 2 else known + both - adds
+        bars += [(row, color, known - overlapping, overlapping, 0.35, "")]
+        bars += [(row, color, start, adds, 1, f"{name} adds")]
+    paid = mshapley_cmi(own, label, [a, b]).values
+    bars += [(4, blue, 0, known, 1, "the buyer's own"), (4, red, known, paid[0], 1, "paid to A")]
+    bars += [(4, green, known + paid[0], paid[1], 1, "paid to B")]
+    axis = plots.panels(height=3.1)[1][0, 0]
+    for row, color, start, width, alpha, text in bars:
+        look = {"facecolor": color if alpha else "none", "edgecolor": color, "alpha": alpha or 1}
+        axis.barh(row, width, 0.62, left=start, **look)
+        words = {"ha": "center", "va": "center", "fontsize": 8.5}
+        axis.text(start + width / 2, row, text, color="white" if row else INK, **words)
+    for at in (known + both - conditional(b, label, own), known + conditional(a, label, own)):
+        axis.plot([at, at], [1.5, 4.4], color=INK, linestyle=(0, (2, 3)))
+    axis.set_yticks([])
+    axis.invert_yaxis()
+    return finish(axis, "information about the label (nats)", "", ())
+
+
+_FINE = 120  # points per axis of the known population: all numbers of bins below divide it
+_CUTS, _ROWS = (2, 3, 4, 5, 6, 8, 10), (100, 300, 1000, 3000, 10_000)
+_SERIES = ("real, plug-in", "real, corrected", "noise, plug-in", "noise, corrected")
+
+
+def known_population(cut: int) -> tuple[npt.NDArray[np.float64], float]:
+    """Return a population's chance of label 1 by fine cell of both columns, and a true value.
+
+    The value is I(X_d; Y | X_t) with `cut` bins, in nats.
+    """
+    grid = (np.arange(_FINE) + 0.5) / _FINE
+    chance = 1 / (1 + np.exp(-3 * (grid[:, None] - grid[None, :])))
+    p = chance.reshape(cut, _FINE // cut, cut, _FINE // cut).mean(axis=(1, 3))
+    joint = np.stack([1 - p, p], axis=-1) / cut**2
+
+    def h(q: Any) -> float:
+        return float(-(q * np.log(q)).sum())
+
+    told = h(joint.sum(axis=1)) - h(joint.sum(axis=(1, 2))) - h(joint) + h(joint.sum(axis=2))
+    return chance, told
+
+
+def bias_of_sample(columns: int, cut: int, rows: int, seed: int) -> list[float]:
+    """Return how far values of a sample are off, in the order of the slider's series."""
+    rng = Streams(0).child("fedvalue", "chapter").generator("slider", columns, cut, rows, seed)
+    chance, truth = known_population(cut)
+    t, s = rng.integers(_FINE, size=(2, rows))
+    y = (rng.random(rows) < chance[t, s]).astype(int)
+    more = rng.integers(cut ** (columns - 1), size=(2, rows))  # columns that tell nothing
+    of_t, of_s = (joint_codes(v * cut // _FINE, w) for v, w in zip((t, s), more, strict=True))
+    off = []
+    for cells, value in ((of_s, truth), (rng.integers(cut**columns, size=rows), 0.0)):
+        plugin, mean = null_information(of_t, cells, y)
+        off += [plugin - value, plugin - mean - value]
+    return off
+
+
+def slider_of_bias(repeats: int) -> Shown:
+    """Draw how far a supplier's value is off, with sliders for columns and bins."""
+    bias = pd.DataFrame(
+        {"columns": k, "cut": cut, "rows": n, "series": name, "bias": off}
+        for k in (1, 2) for cut in _CUTS for n in _ROWS for seed in range(max(4, repeats // 2))
+        for name, off in zip(_SERIES, bias_of_sample(k, cut, n, seed), strict=True)
+    )  # fmt: skip
+
+    def turned(columns: int, cut: int) -> Picture:
+        axis, cells = plots.panels(height=3.5)[1][0, 0], cut ** (2 * columns)
+        part = bias[(bias["columns"] == columns) & (bias["cut"] == cut)]
+        plots.curves_with_bands(
+            part, "rows", "bias", "series", order=_SERIES, axis=axis, log_x=True
+        )
+        axis.axhline(0, color=INK, linewidth=0.8)
+        axis.axhline(known_population(cut)[1], color=INK, linestyle=(0, (2, 3)))
+        axis.set_ylim(-0.15, 0.55)
+        axis.set_title(f"{cells:,} joint cells: of 1,000 rows {1000 / cells:,.1f} in each")
+        return finish(axis, "rows", "bias (nats)", (), below=True)
+
+    return plots.slider(
+        turned,
+        {"columns of each party": (1, 2), "bins of each column": _CUTS},
+        "How far the estimated value of a supplier is off, against the number of rows, for a real "
+        "supplier and for one that sells random numbers, by the plug-in and with chance taken "
+        "off. Dotted: the true value of the real supplier. Means over samples from a known "
+        "population, with 95% bands.",
+        alt="Four curves of bias against rows. The two plug-in curves start far above zero and "
+        "come down as rows grow, later with more bins and columns; the corrected ones stay near "
+        "zero.",
+        start={"columns of each party": 1, "bins of each column": 3},
+    )
+
+
+# ------------------------------------------------------------------------ the market
+
+_PLAYED = ("random", "volume", "vf-ps", "fedvalue", "fedvalue-corrected")
+_TABLES = {"ideal": "t5", "redundant": "t6", "free-riders": "t7"}
+
+
+def market(draw: Repetition, scores: Mapping[str, npt.NDArray[np.float64]]) -> Picture:
+    """Draw five sellers: what they offer and ask, and their places by three scores."""
+    axis, sellers = plots.panels(height=3.6)[1][0, 0], np.arange(len(draw.volume))
+    for i in sellers:
+        look = {"color": PALETTE[0]}
+        if draw.odd[i]:
+            look = {"facecolor": "none", "edgecolor": PALETTE[1], "hatch": "///"}
+        axis.bar(i, draw.volume[i], 0.6, **look)
+    columns = [["", "asks, FIX", "asks, VAR", *(STRATEGIES[n] for n in _PLAYED[1:4])]]
+    for i in sellers:
+        asks = [f"{prices(draw.high, scheme)[i]}α" for scheme in ("fix", "var")]
+        places = [f"{1 + (scores[n] > scores[n][i]).sum()}." for n in _PLAYED[1:4]]
+        columns.append([f"seller {i}", *asks, *places])
+    axis.set_xticks([-1, *sellers], ["\n".join(column) for column in columns])
+    axis.tick_params(axis="x", length=0)
+    axis.grid(False, axis="x")
+    return finish(axis, "", "movies offered", ())
+
+
+def _forest(e: Evaluation, axis: Any, case: Case, measure: str, column: str) -> None:
+    """Draw a line per strategy: ours with its interval, the paper's number hollow."""
+    frame, (scheme, budget) = e.played(case), column.split(".")
+    middle = f"s.{scheme}" if measure == "frsp" else f".{scheme}.{measure}"
+    for row, name in enumerate(_PLAYED):
+        i = findings.cut(frame, measure, name, [column])
+        color = PALETTE[0 if name.startswith("fedvalue") else 6]
+        axis.plot([i.low, i.high], [row, row], color=color, linewidth=1.8)
+        axis.plot(i.mean, row, "o", color=color, markersize=5)
+        printed = e.printed(f"{_TABLES[case.scenario]}{middle}.b{budget}.{name}")
+        axis.plot(printed, row, "D", mec=PALETTE[1], mfc="none", mew=1.5, markersize=7)
+    axis.set_yticks(range(len(_PLAYED)), [STRATEGIES[n] for n in _PLAYED])
+    axis.set_ylim(len(_PLAYED) - 0.5, -0.5)
+    if measure == "frsp":
+        axis.set_xlim(-3, 62)
+
+
+def market_in_one_minute(e: Evaluation) -> Picture:
+    """Draw shares of free-riders and AUC of one α under FIX."""
+    picture, axes = plots.panels(1, 3, height=2.9, share_y=True)
+    for axis, (case, measure, title) in zip(
+        axes[0],
+        ((RIDERS, "frsp", "paid free-riders (%)"), (RIDERS, "auc", "AUC, one free-rider"),
+         (IDEAL, "auc", "AUC, all honest")),
+        strict=True,
+    ):  # fmt: skip
+        _forest(e, axis, case, measure, "fix.1")
+        axis.set_title(title, fontsize=9, color=INK)
+    return picture
+
+
+def free_riders_paid(e: Evaluation) -> Picture:
+    """Draw how many of the paid are free-riders, a panel per price list and budget."""
+    picture, axes = plots.panels(2, 3, height=4.6, share_y=True)
+    for axis, column in zip(axes.flat, COLUMNS, strict=True):
+        _forest(e, axis, RIDERS, "frsp", column)
+        axis.axvline(findings.cut(e.played(RIDERS), "frsp", "random", [column]).mean, **_DOTTED)
+        scheme, budget = column.split(".")
+        axis.set_title(f"{scheme.upper()}, {budget}α", fontsize=9, color=INK)
+    return picture
+
+
+def free_riders_by_reading(e: Evaluation) -> Picture:
+    """Draw what free-riders receive by reading of the paper."""
+    found, frames = findings.riders_by_reading(e), {}
+    for name in (STRATEGIES["fedvalue"], STRATEGIES["fedvalue-corrected"]):
+        part = pd.DataFrame(found.xs(name, level=1))
+        part.index = pd.MultiIndex.from_product([[""], part.index])
+        frames[name] = part
+    picture = plots.forests(frames, "paid to free-riders (%)", columns=1, level=None)
+    picture.axes[0].axvline(20, **_DOTTED)
+    return picture
+
+
+def leads(e: Evaluation) -> Picture:
+    """Draw FedValue's lead over the best benchmark of each column, all honest."""
+    frame, lines = e.played(IDEAL), []
+    names = {"accuracy": "accuracy", "auc": "AUC"}
+    for (measure, words), column in product(names.items(), COLUMNS):
+        best = max(_PLAYED[:3], key=lambda n: findings.cut(frame, measure, n, [column]).mean)
+        i = findings.lead(frame, "fedvalue", best, measure, [column])
+        scheme, budget = column.split(".")
+        label = f"{words}, {scheme.upper()}, {budget}α, against {STRATEGIES[best]}"
+        lines.append({"label": label, "mean": i.mean, "low": i.low, "high": i.high})
+    return _dots(lines, "FedValue's lead over the best benchmark", 0)
+
+
+def what_scores_follow(e: Evaluation) -> Picture:
+    """Draw which scores follow the gain of a party, and which its cells."""
+    shown = findings.explanation(e)[1].reset_index(names=["score", "with"])
+    shown["label"] = shown["score"] + ", with the " + shown["with"]
+    return plots.dots_with_intervals(
+        shown.sort_values("with", ascending=False), xlabel="rank correlation"
+    )
+
+
+def verdicts_of_market(e: Evaluation) -> Picture:
+    """Draw the verdicts of section 6 as stacked bars."""
+    counts = findings.verdicts_by_group(e)
+    picture, axes = plots.panels(height=4.6)
+    axis, left = axes[0, 0], np.zeros(len(counts))
+    colors = dict(
+        zip(VERDICTS, ("#009E73", "#56B4E9", "#E69F00", "#CC79A7", "#D55E00"), strict=False)
+    )
+    shares = 100 * counts.div(counts.sum(axis=1), axis=0)
+    for verdict in map(str, shares):
+        width = shares[verdict].to_numpy()
+        bars = axis.barh(counts.index, width, left=left, color=colors.get(verdict, INK))
+        bars.set_label(verdict_text(verdict))
+        left += width
+    for place, total in enumerate(counts.sum(axis=1)):
+        axis.text(101, place, f"{total}", va="center", color=INK, fontsize=8)
+    axis.invert_yaxis()
+    axis.set_xlim(0, 106)
+    axis.set_xlabel("claims (%)", color=INK)
+    picture.legend(loc="outside lower center", ncols=2, frameon=False, labelcolor=INK)
+    return picture

@@ -1,0 +1,435 @@
+"""What the pages on FedValue say in numbers, each computed here from the records.
+
+An :class:`Evaluation` holds the records; ``numbers_of_...`` are the numbers in the text of a page,
+by the names under which it shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
+from functools import cache, cached_property, partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from fedkit.datasets import TABLES
+from fedkit.fedvalue.shap import MODELS
+from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
+from reproduction.claims import Claims, load_claims
+from reproduction.fedvalue.correlation import FEATURES, Setting, correlate
+from reproduction.fedvalue.correlation import READINGS as CORRELATED
+from reproduction.fedvalue.recommendation import MAIN, PLACES, Case
+from reproduction.overviews import alike
+from reproduction.records import Store
+from reproduction.verdicts import VERDICTS, join
+
+Numbers = dict[str, Any]
+
+#: strategies and controls of the recommendation case, those of the paper first
+STRATEGIES = {
+    "random": "RANDOM",
+    "volume": "VOLUME",
+    "vf-ps": "VF-PS",
+    "fedvalue": "FedValue",
+    "fedvalue-corrected": "FedValue, chance taken off",
+    "fedvalue-thrifty": "FedValue, thrifty",
+    "fedvalue-corrected-thrifty": "chance taken off, thrifty",
+    "validated": "forward selection on held-out users",
+    "hindsight": "oracle: best on test users",
+    "none": "no data party",
+    "all": "all data parties",
+}
+IDEAL, REDUNDANT, RIDERS = MAIN
+#: price list and budget of the columns of Tables 5 to 7
+COLUMNS = tuple(f"{scheme}.{budget}" for scheme, budget in PLACES)
+#: of a share in percent, one per repetition; none of 20 is not never: up to 16.8% is possible
+share_interval = partial(bounded_interval, least=0.0, most=100.0)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The records of a profile, and the claims judged by them."""
+
+    records: str = "paper"
+    store: Store = field(default_factory=Store)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    @cache  # noqa: B019  (one or two evaluations in a process)
+    def frame(self, experiment: str, records: str = "") -> pd.DataFrame:
+        """Return the metrics of an experiment, all readings; none where nothing is on record."""
+        return self.store.frame("fedvalue", experiment, records or self.records)
+
+    @cached_property
+    def entries(self) -> Claims:
+        """The claims themselves, with the printed tables."""
+        return load_claims("fedvalue")
+
+    @cached_property
+    def claims(self) -> pd.DataFrame:
+        """All claims with their verdicts, by name."""
+        found = join(self.entries, self.store, profile=self.records)
+        return found.set_index(found.claim.str.removeprefix("fedvalue."))
+
+    def printed(self, claim: str) -> float:
+        """Return a number of the paper; NaN where it has none."""
+        name = f"fedvalue.{claim}"
+        number = self.entries[name].number if name in self._names else None
+        return np.nan if number is None else number
+
+    @cached_property
+    def _names(self) -> set[str]:
+        return {claim.id for claim in self.entries.claims}
+
+    def ours(self, claim: str) -> Interval:
+        """Return our number for a claim."""
+        row: Any = self.claims.loc[claim]
+        return Interval(row["mean"], row["low"], row["high"], int(row["seeds"]))
+
+    def played(self, case: Case, records: str = "", experiment: str = "") -> pd.DataFrame:
+        """Return the repetitions of one case of the market, of whatever data."""
+        worded = case.demographics == "gender-age"
+        experiment = experiment or ("gender_age" if worded else "recommendation")
+        frame = self.frame(experiment, records)
+        return alike(frame, case, asdict(case).keys() - {"dataset", "validated"})
+
+
+# ------------------------------------------------------------------------ the market
+
+
+def per_seed(frame: pd.DataFrame, metric: str) -> np.ndarray:
+    """Return a metric of each repetition, by seed; empty where it is not on record."""
+    found = frame[frame.metric == metric].sort_values("seed") if len(frame) else frame
+    return found.value.to_numpy(dtype=np.float64) if len(found) else np.zeros(0)
+
+
+def cut(
+    frame: pd.DataFrame, measure: str, name: str, columns: Sequence[str] = COLUMNS[:1]
+) -> Interval:
+    """Return a measure of a strategy in the mean of some columns, with its 95% interval.
+
+    Shares of odd parties ("frsp" and "rpsp") are in percent.
+    """
+    values = np.mean([per_seed(frame, f"{measure}.{c}.{name}") for c in columns], axis=0)
+    if measure in ("frsp", "rpsp"):
+        return share_interval(values)
+    return mean_interval(values).within(0, 1)
+
+
+def lead(
+    frame: pd.DataFrame, a: str, b: str, measure: str = "auc", columns: Sequence[str] = COLUMNS[:1]
+) -> Interval:
+    """Return by how much a strategy is ahead of another, paired by repetition."""
+    sides = (
+        np.mean([per_seed(frame, f"{measure}.{c}.{name}") for c in columns], axis=0)
+        for name in (a, b)
+    )
+    return paired_interval(np.subtract(*sides))
+
+
+#: readings of the scenario with free-riders that the paper leaves open, by what is read otherwise
+RIDER_READINGS: dict[str, dict[str, Any]] = {
+    "as judged": {},
+    "gender and age alone": {"demographics": "gender-age"},
+    "gender and age, everybody's labels": {"demographics": "gender-age", "known": "all"},
+    "age and occupation in bins": {"demographics": "bins"},
+    "everybody's labels": {"known": "all"},
+    "free-riders shuffle a true table": {"fabrication": "permuted"},
+    "free-riders draw every place": {"fabrication": "uniform"},
+}  # fmt: skip
+
+
+def riders_by_reading(e: Evaluation, column: str = COLUMNS[0]) -> pd.DataFrame:
+    """Return the share paid to free-riders by reading, of those readings that are on record.
+
+    Index the reading and the strategy; columns mean, low, high (95%, in percent), seeds.
+    """
+    found = {}
+    for words, change in RIDER_READINGS.items():
+        frame = e.played(replace(RIDERS, **change))
+        for name in ("fedvalue", "fedvalue-corrected"):
+            if len(per_seed(frame, f"frsp.{column}.{name}")):
+                i = cut(frame, "frsp", name, [column])
+                where = words, STRATEGIES[name]
+                found[where] = {"mean": i.mean, "low": i.low, "high": i.high, "seeds": i.n}
+    return pd.DataFrame.from_dict(found, orient="index")
+
+
+# ------------------------------------------------------------------------ SHAP
+
+#: the six benchmarks of Figure 4; Figure 5 has the ensemble at 0.02
+BENCHMARKS = (*MODELS, "ensemble5")
+BENCHMARK_LABELS = {**MODELS, "ensemble5": "ensemble, 0.05", "ensemble2": "ensemble, 0.02"}
+ESTIMATES = {
+    "plugin": "MShapley-CMI, plug-in",
+    "permutation": "MShapley-CMI, chance taken off",
+    "alone": "each party's own information",
+    "entropy": "control: entropy of the party's cells, no label",
+    "shuffled": "control: MShapley-CMI of shuffled labels",
+}
+JUDGED, LABEL_ONLY = "as in Figure 4", "task party has the label only"
+
+
+def reading(e: Evaluation, name: str = JUDGED) -> pd.DataFrame:
+    """Return the correlations of one reading of the setting (a name of ``CORRELATED``)."""
+    fields = set[str]().union(*CORRELATED.values())
+    return alike(e.frame("correlation"), Setting("", **CORRELATED[name]), fields)
+
+
+def bars(frame: pd.DataFrame, estimate: str = "plugin") -> pd.DataFrame:
+    """Return the mean correlations, the bars of Figure 4, over all repetitions.
+
+    Columns dataset, features, benchmark, mean, low, high (95% over the batches), seeds.
+    """
+    rows = []
+    for benchmark in (*BENCHMARKS, "ensemble2"):
+        part = frame[frame.metric == f"pearson.{estimate}.{benchmark}"]
+        found = dict(list(part.groupby(["dataset", "features"]).value))
+        for panel in (p for p in product(TABLES, FEATURES) if p in found):
+            rows.append((*panel, benchmark, *astuple(mean_interval(found[panel]))))
+    columns = ["dataset", "features", "benchmark", "mean", "low", "high", "seeds"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def shares(frame: pd.DataFrame, estimate: str = "plugin") -> dict[str, float]:
+    """Return how many of the six benchmarks' bars are above 0.7 and 0.8, in percent."""
+    found = bars(frame, estimate)
+    means = found[found.benchmark.isin(BENCHMARKS)]["mean"]
+    return {
+        "above 0.7 (%)": 100 * float((means > 0.7).mean()),
+        "above 0.8 (%)": 100 * float((means > 0.8).mean()),
+        "mean correlation": float(means.mean()),
+        "bars": len(means),
+    }
+
+
+def above(frame: pd.DataFrame, estimate: str = "plugin", level: float = 0.7) -> Interval:
+    """Return the percentage of bars above a level in a batch of repetitions: its mean."""
+    wanted = [f"pearson.{estimate}.{b}" for b in BENCHMARKS]
+    part = frame[frame.metric.isin(wanted)].dropna(subset="value")
+    return mean_interval(100 * (part.value > level).groupby(part.seed).mean()).within(0, 100)
+
+
+@cache
+def by_reading(e: Evaluation) -> pd.DataFrame:
+    """Return the shares of the plug-in value by reading of the setting, and a control's.
+
+    The control is the information that each party has alone; `repetitions` are behind a bar.
+    """
+    rows = {}
+    for name in CORRELATED:
+        part = reading(e, name)
+        if len(part):
+            runs = part.drop_duplicates(["key", "seed"]).groupby(["dataset", "features"])
+            behind = runs.repetitions.sum()
+            few, many = int(behind.min()), int(behind.max())
+            control = shares(part, "alone")["above 0.7 (%)"]
+            rows[name] = {
+                **shares(part),
+                "control above 0.7 (%)": control,
+                "repetitions": f"{many}" if few == many else f"{few} to {many}",
+            }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def better_models(frame: pd.DataFrame) -> tuple[pd.Series, Interval]:
+    """Return the correlation of the models' accuracies with their bars, a mean per data set.
+
+    And the mean over the data sets, with a t-interval: another table, not another draw of rows from
+    the same, is what could speak for better models in general.
+    """
+    found = frame[frame.metric == "better"].groupby("dataset").value.mean()
+    found = found.reindex([d for d in TABLES if d in found.index])
+    return found, mean_interval(found)
+
+
+def gains(frame: pd.DataFrame, before: str, after: str) -> pd.Series:
+    """Return by how much the six benchmarks' bars grow from one estimate to another."""
+    place = ["dataset", "features", "benchmark"]
+    sides = [bars(frame, x).set_index(place)["mean"] for x in (before, after)]
+    return (sides[1] - sides[0]).loc[:, :, list(BENCHMARKS)]
+
+
+def distance(e: Evaluation, without: str = "") -> dict[str, float]:
+    """Return the root mean squared distance of our accuracies to Table 8's, by inputs.
+
+    Over the data sets on which the models have seen both; in percentage points.
+    """
+    printed, frame = e.entries.tables["t8"], e.frame("models")
+    seen = frame.groupby("dataset").inputs.nunique()
+    frame = frame[frame.dataset.isin(seen.index[seen == 2].difference([without]))]
+    means, found = frame.groupby(["inputs", "dataset", "metric"]).value.mean(), {}
+    for inputs in ("binned", "raw"):
+        errors = [
+            mean - float(printed.rows[dataset][list(MODELS).index(metric.split(".")[1])])
+            for (dataset, metric), mean in means[inputs].items()
+        ]
+        found[inputs] = 100 * float(np.sqrt(np.mean(np.square(errors))))
+    return found
+
+
+def facts(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return what the panels have in common, by data set and features per party (means)."""
+    names = {
+        "parties": "data parties", "exact": "exact", "error": "sampling error / mean value",
+        "cells_per_row": "joint cells per row", "left": "H(Y | all columns) / H(Y)",
+        "task_share": "task party's share of H(Y)", "shuffled_share": "shuffled / real labels",
+        "bias_share": "taken off by the null / plug-in total",
+        "defined": "repetitions with a correlation",
+    }  # fmt: skip
+    wide = frame.pivot_table(index=["dataset", "features"], columns="metric", values="value")
+    wide = wide.loc[[panel for panel in product(TABLES, FEATURES) if panel in wide.index]]
+    wide = wide.rename(columns=lambda name: names.get(name.removeprefix("fact."), name))
+    wide = wide[[name for name in names.values() if name in wide]]
+    wide = wide.assign(exact=np.where(wide["exact"], "yes", "no")).astype({"data parties": int})
+    return wide.rename_axis(index=["data set", "features"], columns=None)
+
+
+def approximations(e: Evaluation, what: str, number: str) -> pd.DataFrame:
+    """Return a tidy table of one approximation, "sampling" or "pca".
+
+    Columns: dataset, seed, `number` (of permutations or components), and each metric.
+    """
+    frame = e.frame("approximation")
+    parts = frame[frame.metric.str.fullmatch(rf"{what}\.[a-z]+\.\d+")]
+    names = parts.metric.str.extract(r"\.(?P<metric>[a-z]+)\.(?P<number>\d+)")
+    tidy = parts.assign(metric=names.metric, **{number: names.number.astype(int)})
+    wide = tidy.pivot_table(index=["dataset", "seed", number], columns="metric", values="value")
+    return wide.reset_index()
+
+
+# ------------------------------------------------------------------------ numbers in the text
+
+
+def numbers_of_value(e: Evaluation) -> Numbers:
+    """What the page on the value says."""
+    riders, fewer = e.played(RIDERS), e.played(RIDERS, "laptop")
+    read = riders_by_reading(e)["mean"].unstack()[STRATEGIES["fedvalue"]]
+    label_only = by_reading(e).loc[LABEL_ONLY]
+    return {
+        "rider-plain": cut(riders, "frsp", "fedvalue").mean,
+        "rider-fixed": cut(riders, "frsp", "fedvalue-corrected").mean,
+        "rider-fewer": cut(fewer, "frsp", "fedvalue-corrected").mean,
+        "rider-least": read.min(),
+        "rider-most": read.max(),
+        "above-70": e.ours("correlations-above-70").mean,
+        "lie": 100 * e.ours("deceived.3").mean,
+        "label-only": label_only["above 0.7 (%)"],
+    }
+
+
+def numbers_of_market(e: Evaluation) -> Numbers:
+    """What the page on the movie agency says."""
+    ideal, riders = e.played(IDEAL), e.played(RIDERS)
+    each = np.array([per_seed(riders, f"frsp.{c}.fedvalue") for c in COLUMNS])
+    read = riders_by_reading(e)["mean"].unstack()[STRATEGIES["fedvalue"]]
+    fewer = e.played(RIDERS, "laptop")
+    means = explanation(e)[0]
+    low = means.loc["low volume"]
+    leads = e.claims[e.claims.index.str.match(r"o[5679]\..*vs-")].paper.astype(float).abs()
+    return {
+        "frsp-fedvalue": cut(riders, "frsp", "fedvalue").mean,
+        "frsp-corrected": cut(riders, "frsp", "fedvalue-corrected").mean,
+        "behind-volume": lead(ideal, "volume", "fedvalue").mean,
+        "frsp-least-column": float(each.mean(axis=1).min()),
+        "frsp-worst-column": float(each.mean(axis=1).max()),
+        "frsp-paid-seeds": int((each.max(axis=0) > 0).sum()),
+        "frsp-seeds": each.shape[1],
+        "rider-least": float(read.min()),
+        "rider-most": float(read.max()),
+        "riders-worded": worded(read),
+        "most-lead": e.ours("o9.redundant.r0.6.auc.vs-vf-ps").mean,
+        "most-lead-printed": float(e.claims.paper["o9.redundant.r0.6.auc.vs-vf-ps"]),
+        "bias-share": 100 * (1 - low[STRATEGIES["fedvalue-corrected"]] / low["FedValue"]),
+        "fewer-mean-corrected": cut(fewer, "frsp", "fedvalue-corrected", COLUMNS).mean,
+        "fewer-mean-plain": cut(fewer, "frsp", "fedvalue", COLUMNS).mean,
+        "lead-within": 100 * float((leads < 0.03).mean()),
+        **printed_market(e),
+    }
+
+
+def worded(shares: pd.Series) -> str:
+    """Say what free-riders receive in the readings of gender and age alone, where on record."""
+    one, two = (shares.get(f"gender and age{rest}") for rest in (" alone", ", everybody's labels"))
+    if one is None:
+        return "The reading with gender and age alone is not on record yet."
+    told = f"With gender and age alone free-riders receive {one:.0f}%"
+    return f"{told}." if two is None else f"{told}, and if everybody's labels are known {two:.0f}%."
+
+
+_RIVALRY = ("fedvalue", "vf-ps", "volume", "random")
+
+
+def printed_market(e: Evaluation) -> Numbers:
+    """What Tables 5 to 7 reveal of choices that the paper does not tell."""
+    useful = 0.8 * e.printed("t5.fix.auc.b1.random")
+    alone = {t: (e.printed(f"{t}.fix.auc.b1.random") - useful) / 0.2 for t in ("t6", "t7")}
+    unpaired = []
+    for (scheme, b), measure in product(PLACES, ("accuracy", "auc")):
+        cell = f"fedvalue.t5.{scheme}.{measure}.b{b}"
+        mine, *rest = (
+            (float(claim.number or 0), float(claim.spread or 0), 20)
+            for claim in (e.entries[f"{cell}.{n}"] for n in _RIVALRY)
+        )
+        unpaired.append(stats.ttest_ind_from_stats(*mine, *max(rest), equal_var=False).pvalue)
+    return {
+        "printed-redundant": alone["t6"],
+        "printed-free-riding": alone["t7"],
+        "printed-p": float(min(unpaired)),
+    }
+
+
+@cache
+def explanation(e: Evaluation) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return what the scores follow beside free-riders: means by kind, and rank correlations.
+
+    The first table has a row per kind of party ("odd" are the free-riders): gain in AUC when
+    alone, cells that its bins occupy, and its scores. The second has a row per score and what it
+    is compared with: mean rank correlation over the repetitions in which both vary, with a 95%
+    interval.
+    """
+    series = e.store.series("fedvalue", "recommendation", e.records)
+    series = alike(series, RIDERS, asdict(RIDERS).keys() - {"dataset", "validated"})
+    return explained(series)
+
+
+def explained(series: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return :func:`explanation` of these series."""
+    wide = series.pivot_table(index=["seed", "index"], columns="series", values="value")
+    wide = wide.drop(columns="score.volume").rename(columns=lambda c: c.removeprefix("score."))
+    wide = wide.rename(columns=STRATEGIES).rename_axis(columns=None)
+    volume = np.where(wide.high == 1, "high volume", "low volume")
+    kind = np.where(wide.odd == 1, np.char.add("odd, ", volume), volume)
+    scores = [label for label in STRATEGIES.values() if label in wide]
+    ranks = {}
+    for score, other in product(scores, ("gain", "cells")):
+        found = [correlate(*p[[score, other]].to_numpy().T)[1] for _, p in wide.groupby("seed")]
+        i = mean_interval(found).within(-1.0, 1.0)
+        ranks[score, other] = {"mean": i.mean, "low": i.low, "high": i.high}
+    means = wide[["gain", "cells", *scores]].groupby(kind).mean()
+    return means, pd.DataFrame.from_dict(ranks, orient="index")
+
+
+def verdicts_by_group(e: Evaluation) -> pd.DataFrame:
+    """Count the verdicts of section 6: a row per group of claims, a column per verdict."""
+    groups, names = {}, e.claims.index.to_series()
+    for table, title in (("5", "Table 5"), ("6", "Table 6"), ("6s", "Table 6, RPSP"),
+                         ("7", "Table 7"), ("7s", "Table 7, FRSP"), ("9", "Table 9")):  # fmt: skip
+        groups[title] = rf"t{table}\..*"
+    for rival in ("random", "volume", "vf-ps"):
+        groups[f"FedValue ahead of {rival.upper()}"] = rf"o[5679]\..*vs-{rival}"
+    groups["VOLUME ahead of RANDOM"] = r"volume\..*vs-random"
+    for key, title in (("p", "mean lead over a table"), ("k", "order of the strategies"),
+                       ("s", "stars")):  # fmt: skip
+        groups[title] = rf"{key}[5679]\..*"
+    counts = {
+        title: e.claims.verdict[names.str.fullmatch(pattern)].value_counts()
+        for title, pattern in groups.items()
+    }
+    found = pd.DataFrame(counts).T.reindex(columns=[v for v in VERDICTS]).fillna(0).astype(int)
+    return found.loc[found.any(axis=1), found.any(axis=0)]

@@ -1,0 +1,130 @@
+"""The tables of the pages on FedValue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+from fedkit.intervals import paired_interval
+from reproduction import figures as plots
+from reproduction.fedvalue import findings
+from reproduction.fedvalue.findings import STRATEGIES, Evaluation
+from reproduction.fedvalue.recommendation import MAIN, MILD, PLACES
+from reproduction.figures import Shown
+from reproduction.tables import marked_verdict, marks_told
+
+#: the main claims: by claim its words, how the paper puts it, decimals, and our unit
+_VALUE = {
+    "correlations-above-70": ("correlations with one model's SHAP above 0.7 (%)", "91.7", 1, 1),
+    "correlations-above-80": ("correlations with one model's SHAP above 0.8 (%)", "65.7", 1, 1),
+    "deceived.3": ("a lie about a count passes, q of 2 or 3 (%)", "100·2⁻³²", 1, 100),
+    "excluded.redundant": ("paid to redundant parties, each run's worst column (%)", "0", 1, 1),
+    "excluded.free-riders": ("paid to free-riders, each run's worst column (%)", "0", 1, 1),
+    "p5.auc.vs-volume": ("AUC, lead over VOLUME, all honest", "+0.016", 3, 1),
+    "p5.auc.vs-vf-ps": ("AUC, lead over VF-PS, all honest", "+0.006", 3, 1),
+    "p7.auc.vs-vf-ps": ("AUC, lead over VF-PS, free-riders", "+0.007", 3, 1),
+}
+
+
+def _claims(e: Evaluation, told: Mapping[str, tuple[str, str, int, float]], caption: str) -> Shown:
+    """Show claims with the paper's words, our number, and the verdict."""
+    lines = {}
+    for name, (words, printed, digits, times) in told.items():
+        i = e.ours(name)
+        ours = findings.Interval(times * i.mean, times * i.low, times * i.high, i.n).text(digits)
+        verdict = marked_verdict(e.claims.loc[name])
+        ours = ours.replace(" ", "\u00a0")
+        lines[words] = {"paper": printed, "ours": ours, "verdict": verdict}
+    marks = marks_told(e.claims.loc[[*told]])
+    return plots.table(pd.DataFrame.from_dict(lines, orient="index"), caption + marks, cards=True)
+
+
+def claims_of_value(e: Evaluation) -> Shown:
+    """Show the paper's main claims."""
+    return _claims(
+        e,
+        _VALUE,
+        "What the paper says, and what our records of runs at its scale give, with 95% intervals. "
+        "VOLUME and VF-PS are the paper's other ways to choose suppliers; leads in AUC are means "
+        "over the cells of a table.",
+    )
+
+
+# ------------------------------------------------------------------------ the market
+
+#: claims of section 6 in words
+_MARKET = {
+    "excluded.redundant": ("redundant among the paid, each run's worst column (%)", "0", 1, 1),
+    "excluded.free-riders": ("free-riders among the paid, each run's worst column (%)", "0", 1, 1),
+    "tight.accuracy": ("lead over VF-PS is larger with 1α than with 3α: accuracy", "above 0", 3, 1),
+    "tight.auc": ("lead over VF-PS is larger with 1α than with 3α: AUC", "above 0", 3, 1),
+    "cheaper.fix": ("accuracy with 2α is above VF-PS's with 3α, FIX", "above 0", 3, 1),
+    "cheaper.var": ("accuracy with 2α is above VF-PS's with 3α, VAR", "above 0", 3, 1),
+    "larger-with-redundant": ("redundant parties add to the lead, accuracy", "above 0", 3, 1),
+}
+
+
+def claims_of_market(e: Evaluation) -> Shown:
+    """Show what section 6 claims in words."""
+    return _claims(
+        e,
+        _MARKET,
+        "What the text of section 6 claims for FedValue, and our means with 95% intervals over "
+        "the repetitions. The two shares are means of the worst of six columns.",
+    )
+
+
+def levels(e: Evaluation) -> Shown:
+    """Show the level of our AUC against the printed one, by settings of the trees."""
+    found: dict[str, dict[str, float]] = {}
+    for (number, usual), trees in product(zip((5, 6, 7), MAIN, strict=True), ({}, MILD)):
+        case = replace(usual, **trees)
+        frame = e.played(case)
+        found[f"Table {number}, depth {case.trees_depth}, rate {case.trees_rate}"] = {
+            STRATEGIES[name]: float(np.mean([
+                findings.cut(frame, "auc", name, [f"{scheme}.{budget}"]).mean
+                - e.printed(f"t{number}.{scheme}.auc.b{budget}.{name}")
+                for scheme, budget in PLACES
+            ]))
+            for name in ("random", "volume", "vf-ps", "fedvalue")
+        }  # fmt: skip
+    return plots.table(
+        pd.DataFrame.from_dict(found, orient="index"),
+        "By how much our AUC is above the printed one, means over price lists and budgets, with "
+        "XGBoost's default trees and with milder ones.",
+        decimals=3,
+    )
+
+
+def tested(e: Evaluation) -> Shown:
+    """Show who passes a test, and what paying nobody else costs."""
+    kinds = {"high": "honest, high volume", "low": "honest, low volume", "odd": "odd",
+             "nobody": "nobody passes"}  # fmt: skip
+    lines = {}
+    for (crowd, records), case in product(
+        (("MovieLens-1M", e.records), ("MovieLens-100K", "laptop")), MAIN
+    ):
+        mine, theirs = e.played(case, records, "tested"), e.played(case, records)
+        found = {k: findings.per_seed(mine, f"passes.{k}") for k in kinds}
+        line = {
+            words: findings.share_interval(found[k]).text(0) if len(found[k]) else "–"
+            for k, words in kinds.items()
+        }
+        for rival in ("fedvalue-corrected", "vf-ps"):
+            ahead = paired_interval(
+                findings.per_seed(mine, "auc.fix.3")
+                - findings.per_seed(theirs, f"auc.fix.3.{rival}")
+            )
+            line[f"AUC against {STRATEGIES[rival]}"] = ahead.text(3, signed=True)
+        lines[f"{crowd}, {case.scenario}"] = line
+    return plots.table(
+        pd.DataFrame.from_dict(lines, orient="index"),
+        "Who passes the test, in percent of the sellers of a kind, and in how many repetitions "
+        "nobody does; and by how much the AUC with 3α under FIX is above that of two strategies "
+        "which spend all of it. Means over 20 repetitions with 95% intervals.",
+        cards=True,
+    )

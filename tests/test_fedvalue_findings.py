@@ -1,0 +1,114 @@
+"""What the pages on FedValue say, from the committed records."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedkit.intervals import paired_interval
+from reproduction.fedvalue import findings
+from reproduction.fedvalue.findings import COLUMNS, IDEAL, REDUNDANT, RIDERS, cut, lead, per_seed
+from reproduction.fedvalue.recommendation import Case
+
+
+@pytest.fixture(scope="module")
+def evaluation():
+    return findings.Evaluation("paper")
+
+
+def test_the_printed_value_pays_free_riders_and_the_corrected_one_hardly_ever(evaluation):
+    frame = evaluation.played(RIDERS)
+    plain = cut(frame, "frsp", "fedvalue")
+    assert plain.low > 0
+    assert plain.low < 20 < plain.high
+    assert cut(frame, "frsp", "fedvalue-corrected").mean == 0
+    assert sum(cut(frame, "frsp", "fedvalue", [c]).mean > 15 for c in COLUMNS) == 5
+    for name in ("vf-ps", "fedvalue-corrected"):
+        assert max(cut(frame, "frsp", name, [c]).mean for c in COLUMNS) < 3
+    read = findings.riders_by_reading(evaluation)["mean"].unstack()
+    assert read["FedValue"]["free-riders draw every place"] == 100
+    assert read["FedValue, chance taken off"].max() < 5
+    assert evaluation.ours("excluded.free-riders").low > 0
+
+
+def test_redundant_parties_are_paid_where_nothing_else_can_be_had(evaluation):
+    frame = evaluation.played(REDUNDANT)
+    paid = [c for c in COLUMNS if per_seed(frame, f"rpsp.{c}.fedvalue").max() > 0]
+    assert paid == ["var.3"]
+    assert per_seed(frame, "rpsp.worst.fedvalue-thrifty").max() == 0
+
+
+def test_buying_by_the_printed_value_does_not_predict_better(evaluation):
+    ideal, riders = evaluation.played(IDEAL), evaluation.played(RIDERS)
+    assert lead(ideal, "fedvalue", "volume").high < 0
+    near = lead(ideal, "fedvalue", "random")
+    assert near.low < 0 < near.high
+    assert lead(riders, "fedvalue", "vf-ps").high < 0
+    assert lead(riders, "fedvalue-corrected", "fedvalue").low > 0
+    level = lead(riders, "fedvalue-corrected", "vf-ps")
+    assert level.low < 0 < level.high
+    for measure in ("accuracy", "auc"):
+        for column in COLUMNS:
+            rivals = ("random", "volume", "vf-ps")
+            best = max(rivals, key=lambda n: cut(ideal, measure, n, [column]).mean)
+            assert lead(ideal, "fedvalue", best, measure, [column]).low < 0
+
+
+def test_conditioning_pays_beside_many_redundant_parties_only(evaluation):
+    assert evaluation.ours("o9.redundant.r0.6.auc.vs-vf-ps").low > 0
+    behind = lead(evaluation.played(REDUNDANT), "vf-ps", "fedvalue", columns=COLUMNS)
+    assert behind.low > 0
+    most = evaluation.played(Case(scenario="free-riders", ratio=0.6))
+    assert lead(most, "fedvalue", "vf-ps", columns=["fix.2"]).high < 0
+
+
+def test_the_printed_value_follows_cells_and_not_gains(evaluation):
+    means, ranks = findings.explanation(evaluation)
+    assert means["FedValue"]["odd, high volume"] > means["FedValue"]["high volume"]
+    gain = ranks.xs("gain", level=1)
+    assert gain.loc["FedValue", "low"] < 0 < gain.loc["FedValue", "high"]
+    assert gain.drop("FedValue").low.min() > 0.5
+    assert ranks.loc[("FedValue", "cells"), "low"] > 0
+
+
+def test_with_fewer_users_taking_chance_off_is_not_enough(evaluation):
+    riders, ideal = (evaluation.played(case, "laptop") for case in (RIDERS, IDEAL))
+    assert cut(riders, "frsp", "fedvalue-corrected", COLUMNS).low > 1
+    one, two = (
+        np.mean([per_seed(riders, f"frsp.{c}.{n}") for c in COLUMNS], axis=0)
+        for n in ("fedvalue", "fedvalue-corrected")
+    )
+    assert paired_interval(one - two).low < 0
+    assert lead(ideal, "fedvalue-corrected", "fedvalue").high < 0
+
+
+def test_testing_first_costs_where_users_are_few(evaluation):
+    def cost(case, records):
+        mine = evaluation.played(case, records, "tested")
+        rest = per_seed(evaluation.played(case, records), "auc.fix.3.fedvalue-corrected")
+        return paired_interval(per_seed(mine, "auc.fix.3") - rest)
+
+    for case in (IDEAL, RIDERS):
+        assert abs(cost(case, "paper").mean) < 0.001
+        assert cost(case, "laptop").high < 0
+    assert cost(REDUNDANT, "paper").high < 0
+
+
+def test_milder_trees_move_the_level_and_not_the_order(evaluation):
+    for trees in ({}, {"trees_depth": 3, "trees_rate": 0.1}):
+        for case in (IDEAL, RIDERS):
+            frame = evaluation.played(replace(case, **trees))
+            auc = {n: cut(frame, "auc", n, ["fix.2"]).mean for n in ("volume", "vf-ps", "fedvalue")}
+            assert min(auc, key=auc.get) == "fedvalue"
+
+
+def test_what_the_printed_tables_reveal(evaluation):
+    told = findings.printed_market(evaluation)
+    assert told["printed-p"] > 0.05
+    assert told["printed-redundant"] > told["printed-free-riding"] + 0.1
+    auc = {
+        (scheme, b, name): evaluation.printed(f"t5.{scheme}.auc.b{b}.{name}")
+        for scheme in ("fix", "var") for b in (1, 2) for name in ("volume", "random")
+    }  # fmt: skip
+    assert auc["var", 1, "volume"] == auc["var", 1, "random"]
+    assert auc["var", 2, "volume"] == auc["fix", 1, "volume"]
