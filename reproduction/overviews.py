@@ -6,7 +6,6 @@ methods of a paper and puts them in order.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from reproduction.records import Record
 
 __all__ = [
-    "alike", "as_text", "by_seed", "gains", "machines_told", "means", "overview", "seeds_told",
+    "alike", "by_seed", "gains", "machines_told", "means", "overview", "seeds_told",
     "table", "where",
 ]  # fmt: skip
 
@@ -132,27 +131,3 @@ def overview(
         for column in ("low", "high", "p", "seeds"):
             table[f"{column} {reference}"] = difference[column]
     return table
-
-
-def as_text(
-    found: pd.DataFrame, labels: Mapping[str, str], paper: Mapping[str, float] | None = None
-) -> pd.DataFrame:
-    """Write an :func:`overview` as text, beside `paper`'s numbers, with a star where p < 0.05."""
-    references = [c.removeprefix("gain over ") for c in map(str, found) if c.startswith("gain ")]
-    rows: dict[str, dict[str, str]] = {}
-    for method, row in found.iterrows():
-        printed = {} if paper is None else {"paper": f"{paper.get(str(method), math.nan):.2f}"}
-        seeds = int(row["seeds"])
-        ours = Interval(row["mean"], row["low"], row["high"], seeds).text()
-        cells = {**printed, "ours [95% CI]": ours, "seeds": f"{seeds}"}
-        for r in references:
-            ends, both = (row[f"low {r}"], row[f"high {r}"]), row[f"seeds {r}"]
-            gain = Interval(row[f"gain over {r}"], *ends, 0 if np.isnan(both) else int(both))
-            star = " *" if row[f"p {r}"] < 0.05 else ""
-            star += f" (n = {gain.n})" if 0 < gain.n < seeds else ""
-            name = f"gain over {labels[r].removeprefix('control: ')}"
-            cells[name] = gain.text(signed=True) + star
-        rows[labels.get(str(method), str(method))] = {
-            name: "–" if x == "nan" else x for name, x in cells.items()
-        }
-    return table(rows)

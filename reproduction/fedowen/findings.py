@@ -1,0 +1,332 @@
+"""What the pages on FedOwen say in numbers, each computed here from the records."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedkit.intervals import Interval, mean_interval, paired_interval
+from reproduction import overviews
+from reproduction.claims import load_claims
+from reproduction.fedowen.calibration import PRINTED, REPORTED, TAILS, fit
+from reproduction.fedowen.errata import level_weights
+from reproduction.overviews import seeds_told, where
+from reproduction.records import Store
+from reproduction.verdicts import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, join
+
+Numbers = dict[str, Interval]
+
+LABELS = {
+    "fedavg": "FedAvg",
+    "mc": "MC-Shapley",
+    "gtg": "GTG-Shapley",
+    "banzhaf": "Data Banzhaf",
+    "weightedshap": "WeightedSHAP",
+    "shapfed": "ShapFed-WA",
+    "shapfed-proportional": "ShapFed-WA, weights as in Algorithm 7",
+    "fedowen": "FedOwen, as printed",
+    "fedowen-no-adaptive": "FedOwen, random selection",
+    "fedowen-corrected": "FedOwen, unbiased sampler",
+    "fedowen-eq11": "FedOwen, as in its text (Eq. 11)",
+    "banzhaf-rescaled": "Data Banzhaf, twice the printed values",
+    "exact": "oracle: exact Shapley values",
+    "random-values": "control: random values",
+    "fedowen-shuffled": "control: FedOwen's values, dealt to others",
+    "size-values": "control: size as value",
+    "exact-no-adaptive": "oracle: exact values, random selection",
+    "random-values-no-adaptive": "control: random values, random selection",
+    "size-values-no-adaptive": "control: size as value, random selection",
+    "uniform": "control: no values at all",
+}
+CONTROLS = ("random-values", "fedowen-shuffled", "size-values", "uniform")
+#: the controls that answer whether values are worth anything, in words
+AGAINST = {"random-values": "random values", "uniform": "no values at all", "fedavg": "FedAvg"}
+SETS = {"mnist": "MNIST", "fashionmnist": "FashionMNIST"}
+#: the hardest column of FashionMNIST, which the pages show row by row
+COLUMN = {"dataset": "fashionmnist", "alpha": 0.01}
+_PLACE = ["dataset", "alpha"]
+
+
+def lead(wide: Any, a: str, b: str) -> Interval:
+    """How much more a has than b, paired by seed."""
+    return paired_interval((wide[a] - wide[b]).dropna())
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The records of a profile, and the claims judged by them."""
+
+    records: str = "paper"
+    store: Store = field(default_factory=Store)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def frame(self, experiment: str, profile: str | None = None) -> Any:
+        """Return the metrics of an experiment."""
+        found = self.store.frame("fedowen", experiment, profile or self.records)
+        if found.empty:
+            raise ValueError(f"no record of {experiment}; run fedkit run fedowen {experiment}")
+        return found
+
+    @cached_property
+    def claims(self) -> Any:
+        """All claims with their verdicts, by name."""
+        return join(load_claims("fedowen"), self.store, profile=self.records).set_index("claim")
+
+    @cached_property
+    def table1(self) -> Any:
+        """Accuracy of Table 1 by data set, alpha and seed; a column per method."""
+        return _accuracy(self.frame("table1"))
+
+    @cached_property
+    def table2(self) -> Any:
+        """The same of Table 2, where the rarest class is five times as frequent."""
+        return _accuracy(self.frame("table2"))
+
+    @cached_property
+    def table3(self) -> Any:
+        """Rows that select at random, by imbalance as well."""
+        return _accuracy(self.frame("table3"), ["imbalance", *_PLACE])
+
+    @cached_property
+    def unequal(self) -> Any:
+        """Accuracy where clients are of very unequal size."""
+        return _accuracy(self.frame("classwise"))
+
+    @cached_property
+    def printed(self) -> Any:
+        """Tables 1 and 2 as printed: a row per method, a column per imbalance, set and alpha."""
+        tables = [load_claims("fedowen").tables[name] for name in ("t1", "t2")]
+        columns = pd.DataFrame([{**t.settings, **c} for t in tables for c in t.columns])
+        rows = {m: [*row, *tables[1].rows[m]] for m, row in tables[0].rows.items()}
+        places = pd.MultiIndex.from_frame(columns[["imbalance", *_PLACE]])
+        return pd.DataFrame(rows, index=places, dtype=float).T
+
+
+def _accuracy(frame: pd.DataFrame, place: Sequence[str] = _PLACE) -> Any:
+    part = frame[frame.metric == "accuracy"]
+    return part.pivot_table(index=[*place, "seed"], columns="method", values="value")
+
+
+def pooled(table: pd.DataFrame) -> Any:
+    """Means over a table's columns, seed by seed, of the rows that have run in all of them."""
+    whole = table.dropna(axis=1).groupby("seed").mean()
+    return whole[[m for m in LABELS if m in whole]]
+
+
+def column_by_column(table: pd.DataFrame) -> dict[str, dict[str, Interval]]:
+    """FedOwen's lead over each of :data:`AGAINST`, by column and over all."""
+    parts = {f"{SETS[d]}, Dirichlet {a:g}": part.droplevel([0, 1])
+             for (d, a), part in table.groupby(_PLACE)}  # fmt: skip
+    parts["mean of all"] = pooled(table)
+    return {
+        f"over {words}": {name: lead(part, "fedowen", m) for name, part in parts.items()}
+        for m, words in AGAINST.items()
+    }
+
+
+def halves(e: Evaluation, imbalance: float) -> Numbers:
+    """What the two uses of values are worth: selecting, and weighting with random clients."""
+    table = e.table1 if imbalance == 0.01 else e.table2
+    mean = pooled(table).drop(columns="exact", errors="ignore")
+    mean = mean.join(pooled(e.table3.loc[imbalance]))
+    names = {"fedowen": "FedOwen's values", "random-values": "random values", "size-values": "size"}
+    steps = {}
+    for method, words in names.items():
+        steps[f"selecting by {words}"] = lead(mean, method, f"{method}-no-adaptive")
+        steps[f"weighting by {words}, random clients"] = lead(
+            mean, f"{method}-no-adaptive", "uniform"
+        )
+    return steps
+
+
+def differences(e: Evaluation) -> Numbers:
+    """All differences in the text, in points and with their sign."""
+    hard, mild = pooled(e.table1), pooled(e.table2)
+    found = {
+        "pool-blind": lead(hard, "fedowen", "random-values"),
+        "pool-none": lead(hard, "fedowen", "uniform"),
+        "pool-avg": lead(hard, "fedowen", "fedavg"),
+        "blind-none": lead(hard, "random-values", "uniform"),
+        "own-dealt": lead(hard, "fedowen", "fedowen-shuffled"),
+        "mild-blind": lead(mild, "fedowen", "random-values"),
+        "mild-none": lead(mild, "fedowen", "uniform"),
+        "mild-avg": lead(mild, "fedowen", "fedavg"),
+        "banzhaf-mild": lead(mild, "banzhaf", "fedowen"),
+        "shapfed-mild": lead(mild, "shapfed", "fedowen"),
+        "exact-fedowen": lead(hard, "exact", "fedowen"),
+        "exact-mild-none": lead(mild, "exact", "uniform"),
+        "weights-alone": halves(e, 0.01)["weighting by FedOwen's values, random clients"],
+        "selection-alone": halves(e, 0.01)["selecting by FedOwen's values"],
+    }
+    rivals = {"ban": "banzhaf", "shf": "shapfed", "gtg": "gtg", "mc": "mc",
+              "fixed": "fedowen-corrected"}  # fmt: skip
+    found |= {f"{key}-own": lead(hard, rival, "fedowen") for key, rival in rivals.items()}
+    for data, end in (("fashionmnist", ""), ("mnist", "-mnist")):
+        part = e.unequal.loc[data, 0.01]
+        found[f"uneq-avg{end}"] = lead(part, "fedowen", "fedavg")
+        found[f"uneq-even{end}"] = lead(part, "uniform", "fedavg")
+        found[f"uneq-none{end}"] = lead(part, "fedowen", "uniform")
+    return found
+
+
+def relative_gains(e: Evaluation) -> Any:
+    """The largest gain of FedOwen in percent that its printed tables have, by what it is over."""
+    own, rivals = e.printed.loc["fedowen"], e.printed.drop(index="fedowen")
+    over = {"the worst row of a column": rivals.min(), "FedAvg": rivals.loc["fedavg"],
+            "Data Banzhaf": rivals.loc["banzhaf"], "the mean of a column's rows": rivals.mean(),
+            "the best row of a column": rivals.max()}  # fmt: skip
+    return pd.DataFrame(
+        {
+            "in percent of the other": {k: (100 * (own / x - 1)).max() for k, x in over.items()},
+            "in percent of FedOwen": {k: (100 * (1 - x / own)).max() for k, x in over.items()},
+        }
+    )
+
+
+def counts(e: Evaluation) -> dict[str, Any]:
+    """Whole numbers, means without an interval, and what the paper prints."""
+    column = f"{COLUMN['dataset']}.a{COLUMN['alpha']:g}"
+    cells = e.claims[e.claims.index.str.startswith(f"fedowen.t1.{column}.")]
+    own, best = e.printed.loc["fedowen"], e.printed.drop(index="fedowen").max()
+    here = e.table1.loc[tuple(COLUMN.values())]
+    spread = float((here["fedowen"] - here["mc"]).std(ddof=1))
+    median = float((own - best).median())
+    gains = relative_gains(e)
+    run = e.printed.T.xs(0.01, level="imbalance").loc[[*SETS]]
+    spreads = where(e.frame("table1"), metric="effective_participants", **COLUMN)
+    effective = spreads.groupby("method").value.mean()
+    return {
+        "n-columns": e.table1.groupby(_PLACE).ngroups,
+        "n-printed": sum(e.printed.columns.get_level_values("imbalance") == 0.01),
+        "n-seeds": seeds_told([len(pooled(e.table1))]),
+        "n-rows": len(cells),
+        "n-yes": int((cells.verdict == REPRODUCED).sum()),
+        "n-no": int((cells.verdict == NOT_REPRODUCED).sum()),
+        "n-open": int((cells.verdict == INCONCLUSIVE).sum()),
+        "pool-printed": f"{(run['fedowen'] - run['fedavg']).mean():+.1f}",
+        "lead-median": f"{median:.2f}",
+        "lead-seeds": f"{round(((1.96 + 0.84) * spread / median) ** 2, -2):.0f}",
+        "pair-sd": f"{spread:.1f}",
+        "gain-banzhaf": f"{gains.iloc[2, 0]:.1f}",
+        "gain-share": f"{gains.iloc[:, 1].max():.1f}",
+        "eff-owen": f"{effective['fedowen']:.1f}",
+        "eff-banzhaf": f"{effective['banzhaf']:.1f}",
+        "eff-random": f"{effective['random-values']:.1f}",
+    }
+
+
+def numbers(e: Evaluation) -> dict[str, Any]:
+    """All of them, differences as text, by the names under which the pages show them."""
+    told = {name: i.text(1, signed=True).replace("-", "−") for name, i in differences(e).items()}
+    return told | counts(e)
+
+
+# ------------------------------------------------------------------------ tables
+
+
+def same_rounds(e: Evaluation) -> Any:
+    """Estimators on the same recorded rounds: a row per estimator and seed, a column a measure."""
+    found = e.frame("round_errors")
+    found[["measure", "method"]] = found.metric.str.split(".", n=1, expand=True)
+    return found.pivot_table(index=["method", "seed"], columns="measure", values="value")
+
+
+def calibrated(e: Evaluation) -> Any:
+    """How near FedAvg comes to the printed one, by reading; the nearest first.
+
+    Index split, rate, batch and momentum, tail, reported; columns as of :func:`.fit`.
+    """
+    frame = e.frame("calibration")
+    rows = {}
+    local = ["split", "lr", "batch_size", "momentum"]
+    for place, part in frame.groupby(local):
+        for tail, said in product(TAILS, REPORTED):
+            ours = where(part, metric=f"{tail}.{said}").groupby(["dataset", "alpha", "imbalance"])
+            cells = {at: list(x) for at, x in ours.value if at in PRINTED}
+            rows[(*place, tail, said)] = fit(cells)
+    table = pd.DataFrame(rows).T.rename_axis([*local, "tail", "reported"])
+    return table.sort_values("error")
+
+
+def sensitivity(
+    frame: pd.DataFrame, fields: Sequence[str], defaults: Mapping[str, Any], rival: str = "fedavg"
+) -> pd.DataFrame:
+    """FedOwen's lead over a rival, by setting that the paper does not give; our choices first.
+
+    `frame` holds records of ``sensitivity``, in which `fields` are varied one at a time, and of
+    ``table1`` for the defaults. Index (setting, value); columns gain, low, high and seeds.
+    """
+    rows: dict[tuple[str, str], dict[str, float]] = {}
+    for name in ("", *fields):
+        kept = where(
+            frame[frame.metric == "accuracy"], **{f: defaults[f] for f in fields if f != name}
+        )
+        varied = kept[kept[name] != defaults[name]].groupby(name) if name else [("", kept)]
+        for value, group in varied:
+            wide = group.pivot_table(index="seed", columns="method", values="value")
+            cut = lead(wide, "fedowen", rival)
+            rows[name or "our choice", str(value)] = {
+                "gain": cut.mean, "low": cut.low, "high": cut.high, "seeds": cut.n,
+            }  # fmt: skip
+    return overviews.table(rows).rename_axis(["setting", "value"])
+
+
+def main_claims(e: Evaluation) -> dict[str, tuple[str, str, Interval]]:
+    """Name the main claims: by claim its words, the paper's number, and ours."""
+    column = f"{COLUMN['dataset']}.a{COLUMN['alpha']:g}"
+    words = {
+        "unbiased": "Algorithm 1 is unbiased (error of its mean, an airport game of four)",
+        "gain.relative.best": "up to 23% over baselines (over the best, as printed)",
+        "p1.mnist.vs-fedavg": "points over FedAvg, MNIST, three settings",
+        "p1.fashionmnist.vs-fedavg": "points over FedAvg, FashionMNIST, three settings",
+        "p1.mnist.vs-banzhaf": "points over Data Banzhaf, MNIST, three settings",
+        "p1.fashionmnist.vs-banzhaf": "points over Data Banzhaf, FashionMNIST, three settings",
+        "p1.mnist.vs-shapfed": "points over ShapFed-WA, MNIST, three settings",
+        f"o3.{column}.vs-no-adaptive-0.01": "points by selecting by value (Table 3)",
+    }
+    found = {}
+    for name, said in words.items():
+        row: Any = e.claims.loc[f"fedowen.{name}"]
+        ours = Interval(row["mean"], row.low, row.high, int(row.seeds))
+        printed = row.paper if isinstance(row.paper, str) else "–"
+        found[f"fedowen.{name}"] = (said, printed, ours)
+    return found
+
+
+def error_table(e: Evaluation) -> Any:
+    """Errors on the same rounds, and the accuracy of the model that each estimator steers."""
+    means = same_rounds(e).groupby("method").mean()
+    means["accuracy"] = e.table1.loc[tuple(COLUMN.values())].mean()
+    return means.sort_values("error")
+
+
+def error_intervals(e: Evaluation) -> Any:
+    """The same errors with intervals over seeds, as text."""
+    by = same_rounds(e).groupby("method")
+    return by.agg(lambda x: mean_interval(x).within(-1, 99).text(2))
+
+
+def level_shares(n: int = 10) -> pd.DataFrame:
+    """Weight of all marginals of a size by rule, of `n` clients; a row per size."""
+    sizes = np.arange(n)
+    subsets = np.array([math.comb(n - 1, s) for s in sizes])
+    rules = {"Shapley": level_weights(n, 1), "Algorithm 1, Q = 2": level_weights(n, 2),
+             "Algorithm 1, Q → ∞": level_weights(n, math.inf),
+             "equation (10), Q = 2": endpoint_weights(n, 2)}  # fmt: skip
+    return pd.DataFrame({rule: subsets * weights for rule, weights in rules.items()}, index=sizes)
+
+
+def endpoint_weights(n: int, levels: int) -> np.ndarray:
+    """Weights of a marginal by size in the sum of equation (10)."""
+    q = np.arange(1, levels + 1)[:, None] / levels
+    s = np.arange(n)
+    return np.asarray((q**s * (1 - q) ** (n - 1 - s)).mean(axis=0))
