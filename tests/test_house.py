@@ -53,8 +53,8 @@ REPRODUCTION = {
     "overviews": "outside records",
     **dict.fromkeys(
         ("fedccea", "fedms", "fedowen", "fedtsv", "fedvalue"),
-        "outside common overviews experiments claims readings verdicts tables figures widgets golden"
-        " records __init__",
+        "outside common overviews experiments claims readings verdicts tables figures widgets "
+        "golden records __init__",
     ),
     "arena": "common overviews experiments figures widgets golden manifest records",
     "book": "figures manifest records",

@@ -124,7 +124,7 @@ def pooled(table: pd.DataFrame) -> Any:
 
 def column_by_column(table: pd.DataFrame) -> dict[str, dict[str, Interval]]:
     """FedOwen's lead over each of :data:`AGAINST`, by column and over all."""
-    parts = {f"{SETS[d]}, Dirichlet {a:g}": part.droplevel([0, 1])
+    parts = {f"{SETS[str(d)]}, Dirichlet {a:g}": part.droplevel([0, 1])
              for (d, a), part in table.groupby(_PLACE)}  # fmt: skip
     parts["mean of all"] = pooled(table)
     return {

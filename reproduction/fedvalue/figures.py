@@ -53,7 +53,7 @@ def overlap(own: Ints, a: Ints, b: Ints, label: Ints) -> Picture:
     """Draw what a buyer and two suppliers tell as bars on one axis, and what FedValue pays."""
     known, both = mutual_information(own, label), conditional(joint_codes(a, b), label, own)
     blue, red, green = PALETTE[:3]
-    bars = [
+    bars: list[tuple[int, str, float, float, float, str]] = [
         (0, INK, 0, entropy(label), 0, "all about the label"),
         (1, blue, 0, known, 1, "the buyer knows"),
     ]
