@@ -12,7 +12,7 @@ from fedkit.fedvalue.shap import MODELS
 from reproduction.claims import load_claims
 from reproduction.experiments import get
 from reproduction.fedvalue import correlation as fedvalue
-from reproduction.fedvalue import correlation_tables as fedvalue_tables
+from reproduction.fedvalue import figures, findings, tables
 from reproduction.fedvalue.correlation import (
     Approximation,
     Setting,
@@ -135,18 +135,6 @@ def test_approximations_are_measured_against_exact_values():
     assert mape(np.array([1.0, 3.0]), np.array([2.0, 0.0])) == 50  # no percentage of zero
 
 
-def test_what_components_cost_to_count():
-    rows = [
-        {"dataset": "wine", "seed": seed, "metric": f"pca.{name}.{c}", "value": value + seed}
-        for seed in (0, 1)
-        for c in (1, 2)
-        for name, value in (("cells", 5**c - 0.5), ("occupied", 4.0), ("seconds", 0.1))
-    ]
-    table = fedvalue_tables.growth(pd.DataFrame(rows))
-    assert table["possible cells of a party"].to_dict() == {("wine", 1): 5, ("wine", 2): 25}
-    assert table.loc[("wine", 2), "occupied cells of a party"] == 4.5
-
-
 def test_the_profiles():
     for name in ("models", "approximation", "correlation"):
         experiment = get("fedvalue", name)
@@ -170,7 +158,7 @@ def test_the_profiles():
 def test_better_models_are_judged_over_data_sets():
     rows = [("wine", 0.2), ("wine", 0.4), ("breast", -0.1), ("music", 0.5)]
     frame = pd.DataFrame(rows, columns=["dataset", "value"]).assign(metric="better")
-    found, cut = fedvalue_tables.better_models(frame)
+    found, cut = findings.better_models(frame)
     assert found.to_dict() == pytest.approx({"wine": 0.3, "breast": -0.1, "music": 0.5})
     half = 4.302653 * np.std([0.3, -0.1, 0.5], ddof=1) / np.sqrt(3)  # t with 2 degrees of freedom
     assert (cut.n, cut.mean, cut.high - cut.mean) == pytest.approx((3, 0.7 / 3, half))
@@ -182,47 +170,26 @@ def test_records_become_tables_and_pictures(quick, tmp_path):
         experiment = get("fedvalue", name)
         cells = [c for c in experiment.cells("smoke", (0, 1)) if c.settings["dataset"] == "wine"]
         experiment.execute(cells, store, progress=False)
-    frame = store.frame("fedvalue", "correlation", "smoke")
-    bars = fedvalue_tables.bars(fedvalue_tables.reading(frame))
+    e = findings.Evaluation("smoke", store)
+    frame = findings.reading(e)
+    bars = findings.bars(frame)
     assert len(bars) == 3 * 7
-    share = fedvalue_tables.shares(frame)
-    assert list(share.index) == list(fedvalue_tables.ESTIMATE_LABELS.values())
-    assert (share["bars"] == 18).all()
-    (row,) = fedvalue_tables.by_reading(frame).to_dict("index").items()
-    assert (row[0], row[1]["repetitions"], row[1]["bars"]) == ("as in Figure 4", "2", 18)
-    assert row[1]["above 0.7 (%)"] == share.iloc[0]["above 0.7 (%)"]
-    assert row[1]["control above 0.7 (%)"] == share.iloc[2]["above 0.7 (%)"]
-    assert fedvalue_tables.shares(frame, "models see the numbers").empty
-    behind = fedvalue_tables.repetitions(frame)
-    assert behind.loc["wine"].to_dict() == {1: 2, 2: 2, 3: 2}
-    by_model = fedvalue_tables.by_model(frame)
-    assert by_model.loc["wine", "SVM"] == pytest.approx(
-        bars[bars.benchmark == "svm"]["mean"].mean()
-    )
-    gains = fedvalue_tables.gains(frame)
-    after = fedvalue_tables.bars(frame, "permutation")
-    after = after[after.benchmark != "ensemble2"]["mean"].mean()
+    plain = findings.shares(frame)
+    assert plain["bars"] == 18
+    (row,) = findings.by_reading(e).to_dict("index").items()  # no records of the others
+    assert (row[0], row[1]["repetitions"]) == ("as in Figure 4", "2")
+    assert {k: row[1][k] for k in plain} == plain
+    assert row[1]["control above 0.7 (%)"] == findings.shares(frame, "alone")["above 0.7 (%)"]
+    gains = findings.gains(frame, "plugin", "permutation")
+    after = findings.shares(frame, "permutation")["mean correlation"]
     assert len(gains) == 18
-    assert gains.gain.mean() == pytest.approx(after - gains.before.mean())
-    beside = fedvalue_tables.beaten(frame, ["as in Figure 4", "models see the numbers"])
-    assert list(beside.index) == ["as in Figure 4"]  # no records of the other
-    own = fedvalue_tables.bars(frame, "alone").merge(gains)  # the same bars, in any order
-    assert list(beside.iloc[0]) == pytest.approx(
-        [gains.before.mean(), after, own["mean"].mean()]
-        + [100 * (own["mean"] > own[side]).mean() for side in ("before", "after")]
-    )
-    facts = fedvalue_tables.facts(frame)
+    assert gains.mean() == pytest.approx(after - plain["mean correlation"])
+    facts = findings.facts(frame)
     assert facts.loc[("wine", 1), "data parties"] == 12
     assert facts["exact"].to_dict() == {("wine", 1): "no", ("wine", 2): "yes", ("wine", 3): "yes"}
-    assert fedvalue_tables.figure4({"plug-in": bars}).png()[:4] == b"\x89PNG"
-    two = fedvalue_tables.figure4({"plug-in": bars, "other": bars}, ("lr", "ensemble5"))
-    assert [text.get_text() for text in two.legends[0].get_texts()] == [
-        "plug-in, LR", "plug-in, ensemble, 0.05", "other, LR", "other, ensemble, 0.05"
-    ]  # fmt: skip
-    models = store.frame("fedvalue", "models", "smoke")
-    table = fedvalue_tables.accuracy(models, load_claims("fedvalue"))
-    assert table.loc[("wine", "paper"), "SVM"] == "0.967 ± 0.027"
-    assert table.loc[("wine", "five bins"), "SVM"] == "0.950 ± 0.000"
-    far = fedvalue_tables.distance(models, load_claims("fedvalue"))
+    drawn = figures.correlations(e).axes
+    assert len([text for axis in drawn for text in axis.texts]) == 21
+    assert "as in Figure 4" in repr(tables.readings_of_figure4(e))
+    far = findings.distance(e)
     expected = np.array([0.967 - 0.95, 0.944 - 0.94, 0.967 - 0.9, 0.944 - 0.9, 0.967 - 0.5])
-    assert far["binned"] == pytest.approx(np.sqrt((expected**2).mean()))
+    assert far["binned"] == pytest.approx(100 * np.sqrt((expected**2).mean()))

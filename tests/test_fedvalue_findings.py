@@ -9,6 +9,7 @@ from fedkit.intervals import paired_interval
 from reproduction.fedvalue import findings
 from reproduction.fedvalue.findings import COLUMNS, IDEAL, REDUNDANT, RIDERS, cut, lead, per_seed
 from reproduction.fedvalue.recommendation import Case
+from reproduction.verdicts import judge
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +113,62 @@ def test_what_the_printed_tables_reveal(evaluation):
     }  # fmt: skip
     assert auc["var", 1, "volume"] == auc["var", 1, "random"]
     assert auc["var", 2, "volume"] == auc["fix", 1, "volume"]
+
+
+def test_the_value_agrees_with_models_less_than_printed(evaluation):
+    base, label = (findings.reading(evaluation, n) for n in (findings.JUDGED, findings.LABEL_ONLY))
+    assert findings.above(base).high < 50
+    assert findings.above(label).high < evaluation.printed("correlations-above-70") == 91.7
+    assert findings.above(label).low > 1.4 * findings.above(base).high
+    for key in ("alone", "permutation"):
+        assert findings.above(base, key).low > findings.above(base).high
+    assert max(findings.above(frame, "entropy").high for frame in (base, label)) < 30
+    read = findings.by_reading(evaluation)
+    assert read["above 0.7 (%)"].max() < 91.7
+    for frame in (base, label):
+        for level in (70, 80):
+            batches = frame[frame.metric == f"above.{level}"].groupby("seed").value.mean()
+            claim = evaluation.entries[f"fedvalue.correlations-above-{level}"]
+            assert judge(claim, batches.to_numpy()).verdict == "not reproduced"
+
+
+def test_a_simple_rival_and_chance(evaluation):
+    base, label = (findings.reading(evaluation, n) for n in (findings.JUDGED, findings.LABEL_ONLY))
+    for before in ("plugin", "permutation"):
+        assert (findings.gains(base, before, "alone") > 0).mean() > 0.5
+    assert (findings.gains(label, "permutation", "alone") > 0).mean() < 0.5
+    rise = findings.gains(base, "plugin", "permutation")
+    by_size = rise.groupby("features").mean()
+    assert by_size.is_monotonic_increasing
+    assert by_size.min() > 0
+    assert (rise > 0).mean() > 0.75
+    per_row = findings.facts(base)["joint cells per row"].groupby(level=0).min()
+    assert (per_row > 0.95).sum() == 4
+
+
+def test_models_saw_bins_and_better_ones_do_not_agree_more(evaluation):
+    for without in ("", "music"):
+        far = findings.distance(evaluation, without)
+        assert far["binned"] < far["raw"]
+    base = findings.reading(evaluation)
+    over_sets = findings.better_models(base)[1]
+    assert over_sets.n == 6
+    assert over_sets.low < 0 < over_sets.high
+    bars = findings.bars(base).groupby("benchmark")["mean"].mean()
+    assert bars[["svm", "gbt", "rf"]].min() > bars[["lr", "nn"]].max()
+    apart = base[base.metric.str.startswith("apart.plugin.")].value.mean()
+    together = base[base.metric.str.startswith("pearson.plugin.")].value.mean()
+    assert abs(apart - together) < 0.1
+
+
+def test_sampling_has_its_error_and_components_change_the_values(evaluation):
+    numbers = findings.numbers_of_experiments(evaluation)
+    assert -0.75 < numbers["fvx-slope"] < -0.25
+    pca = findings.approximations(evaluation, "pca", "components")
+    wide = pca.pivot_table(index="dataset", columns="components", values=["mape", "rank"])
+    assert (wide["mape"][2] > wide["mape"][4]).all()
+    assert (wide["mape"][4] > wide["mape"][6]).all()
+    assert wide["rank"].max(axis=None) < 0.95
+    seconds = findings.approximations(evaluation, "sampling", "permutations")
+    seconds = seconds.groupby(["dataset", "permutations"]).seconds.mean().unstack("dataset")
+    assert (seconds.loc[1200] / seconds.loc[100]).max() < 12

@@ -17,6 +17,7 @@ from fedkit.fedvalue.information import entropy, mshapley_cmi, mutual_informatio
 from fedkit.streams import Streams
 from reproduction import figures as plots
 from reproduction.fedvalue import findings
+from reproduction.fedvalue.correlation import FEATURES
 from reproduction.fedvalue.findings import COLUMNS, IDEAL, RIDERS, STRATEGIES, Evaluation
 from reproduction.fedvalue.recommendation import Case, Repetition, prices
 from reproduction.figures import INK, PALETTE, Picture, Shown, finish
@@ -53,7 +54,7 @@ def overlap(own: Ints, a: Ints, b: Ints, label: Ints) -> Picture:
     """Draw what a buyer and two suppliers tell as bars on one axis, and what FedValue pays."""
     known, both = mutual_information(own, label), conditional(joint_codes(a, b), label, own)
     blue, red, green = PALETTE[:3]
-    bars: list[tuple[int, str, float, float, float, str]] = [
+    bars: list[Any] = [
         (0, INK, 0, entropy(label), 0, "all about the label"),
         (1, blue, 0, known, 1, "the buyer knows"),
     ]
@@ -271,4 +272,73 @@ def verdicts_of_market(e: Evaluation) -> Picture:
     axis.set_xlim(0, 106)
     axis.set_xlabel("claims (%)", color=INK)
     picture.legend(loc="outside lower center", ncols=2, frameon=False, labelcolor=INK)
+    return picture
+
+
+# ------------------------------------------------------------------------ SHAP
+
+
+def above_a_level(e: Evaluation) -> Picture:
+    """Draw how many correlations are above 0.7, by value and by what the task party holds."""
+    picture, axes = plots.panels(1, 2, height=2.8, share_y=True)
+    names = findings.ESTIMATES
+    for axis, (title, name) in zip(
+        axes[0],
+        (("has columns", findings.JUDGED), ("has the label only", findings.LABEL_ONLY)),
+        strict=True,
+    ):
+        frame = findings.reading(e, name)
+        for row, key in enumerate(names):
+            i = findings.above(frame, key)
+            color = PALETTE[1 if key in ("entropy", "shuffled") else 0]
+            axis.plot([i.low, i.high], [row, row], color=color, linewidth=1.8)
+            axis.plot(i.mean, row, "o", color=color, markersize=5)
+        axis.axvline(e.printed("correlations-above-70"), **_DOTTED)
+        axis.set_yticks(range(len(names)), [n.replace("control: ", "") for n in names.values()])
+        axis.set_ylim(len(names) - 0.5, -0.5)
+        axis.set_xlim(-3, 100)
+        axis.set_title(f"task party {title}", fontsize=9, color=INK)
+    return picture
+
+
+def correlations(e: Evaluation) -> Picture:
+    """Draw mean correlations as numbers on a map: data sets by models, a panel per features."""
+    shown = findings.bars(findings.reading(e))
+    picture, axes = plots.panels(1, 3, height=3.6, share_y=True)
+    names = list(findings.BENCHMARK_LABELS)
+    for axis, features in zip(axes[0], FEATURES, strict=True):
+        part = shown[shown.features == features]
+        table = part.pivot(index="dataset", columns="benchmark", values="mean")
+        table = table.loc[list(dict.fromkeys(part.dataset)), names]
+        axis.imshow(table, cmap=plots.HEAT, vmin=-0.2, vmax=1, aspect="auto")
+        for (row, column), mean in np.ndenumerate(table.to_numpy()):
+            look = {"color": "white" if mean > 0.35 else "black", "fontsize": 8}
+            weight = "bold" if mean > 0.7 else "normal"
+            text = f"{mean:.2f}".replace("-", "−").replace("0.", ".")
+            axis.text(column, row, text, ha="center", va="center", weight=weight, **look)
+        axis.grid(False)
+        axis.set_yticks(range(len(table)), [name.capitalize() for name in table.index])
+        labels = [findings.BENCHMARK_LABELS[name] for name in names]
+        axis.set_xticks(range(len(names)), labels, rotation=90)
+        axis.set_title(f"{features} feature{'s' * (features > 1)} per party", fontsize=9, color=INK)
+    return picture
+
+
+def approximations(e: Evaluation) -> Picture:
+    """Draw the errors of sampled permutations and of principal components."""
+    sampling = findings.approximations(e, "sampling", "permutations")
+    pca = findings.approximations(e, "pca", "components")
+    picture, axes = plots.panels(1, 3, height=3.0)
+    for axis, (tidy, x, y, label, log, within) in zip(
+        axes[0],
+        ((sampling, "permutations", "mape", "error, MAPE (%)", True, (0, np.inf)),
+         (pca, "components", "mape", "error, MAPE (%)", False, (0, np.inf)),
+         (pca, "components", "rank", "rank correlation", False, (-1, 1))),
+        strict=True,
+    ):  # fmt: skip
+        plots.curves_with_bands(
+            tidy, x, y, "dataset", xlabel=x, ylabel=label, axis=axis, log_y=log, log_x=log,
+            within=within,
+        )  # fmt: skip
+    axes[0, 0].set_xticks([20, 200, 2000])
     return picture

@@ -25,7 +25,7 @@ from reproduction.fedvalue.correlation import READINGS as CORRELATED
 from reproduction.fedvalue.recommendation import MAIN, PLACES, Case
 from reproduction.overviews import alike
 from reproduction.records import Store
-from reproduction.verdicts import VERDICTS, join
+from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, VERDICTS, join
 
 Numbers = dict[str, Any]
 
@@ -433,3 +433,30 @@ def verdicts_by_group(e: Evaluation) -> pd.DataFrame:
     }
     found = pd.DataFrame(counts).T.reindex(columns=[v for v in VERDICTS]).fillna(0).astype(int)
     return found.loc[found.any(axis=1), found.any(axis=0)]
+
+
+def numbers_of_experiments(e: Evaluation) -> Numbers:
+    """What the page on SHAP says."""
+    base, label = reading(e), reading(e, LABEL_ONLY)
+    both = approximations(e, "sampling", "permutations")
+    rank = approximations(e, "pca", "components").groupby(["dataset", "components"])["rank"].mean()
+    table8 = e.claims.verdict[e.claims.index.str.startswith("t8.")]
+    far = distance(e)
+    return {
+        "fvx-base-70": above(base).mean,
+        "fvx-label-70": above(label).mean,
+        "fvx-own-base-plugin": 100 * float((gains(base, "plugin", "alone") > 0).mean()),
+        "fvx-own-base-corrected": 100 * float((gains(base, "permutation", "alone") > 0).mean()),
+        "fvx-rise": 100 * float((gains(base, "plugin", "permutation") > 0).mean()),
+        "fvx-far-binned": far["binned"],
+        "fvx-far-raw": far["raw"],
+        "fvx-slope": float(stats.linregress(np.log(both.permutations), np.log(both.mape))[0]),
+        "fvx-rank-breast": float(rank["breast"].iloc[-1]),
+        "fvx-rank-music": float(rank["music"].iloc[-1]),
+        "fvx-t8-reproduced": int((table8 == REPRODUCED).sum()),
+        "fvx-t8-open": int((~table8.isin([REPRODUCED, NOT_REPRODUCED])).sum()),
+        **{
+            f"fvx-{key}-mean": shares(base, key)["mean correlation"]
+            for key in ("plugin", "entropy", "shuffled")
+        },
+    }
