@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.coalitions import alternate, environment, peak_mb
 from benchmarks.rounds import client_data
-from fedkit.federated.clients import Federation
+from fedkit.federated.federation import Federation
 from fedkit.federated.retraining import train_with_sizes
 from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD

@@ -15,17 +15,16 @@ __version__ = "0.1.0"
 
 _HOMES = homes(
     {
-        "federated": "Adversaries ClassCosine ClientTable Dirichlet Estimated Exact FedAdam "
-        "FedYogi Federation History IID Krum Mavericks Median NoValue Plan Proportional "
-        "RandomValues ShuffledValues SizeAsValue SizeWeighted Strategy TrimmedMean "
-        "UniformSelection UniformWeights federation_from_arrays federation_game make_federation "
-        "retraining_game round_game run",
+        "federated": "Adversaries ClassCosine ClientTable Dirichlet Estimated Exact Federation "
+        "History IID LeaveOneOut Mavericks NoValue Plan Proportional RandomValues ShuffledValues "
+        "SizeAsValue SizeWeighted Strategy UniformSelection UniformWeights federation_from_arrays "
+        "federation_game make_federation retraining_game round_game run",
         "learning": "Evaluator LocalSGD Model build model_of share_right train_clients",
         "estimators": "BanzhafSampling ComplementarySampling Estimator "
         "GTGShapley MultilinearSampling PermutationSampling ProxySampling TruncatedMonteCarlo "
         "estimate estimate_many precise settled",
         "methods": "ContributionWeights CosineValues EpsilonGreedy FedMS FedOwen FedTSV "
-        "LeaveOneOut MaverickGTG MaverickMR MaverickTMR OwenSampling OwenTwins Softmax "
+        "MaverickGTG MaverickMR MaverickTMR OwenSampling OwenTwins Softmax "
         "TrajectoryValues gram_matrix trajectory_game value",
         "datasets": "Dataset load",
         "games": "Game Ledger Valuation airport all_coalitions banzhaf beta_shapley "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
@@ -23,22 +23,20 @@ from fedkit import estimators as est
 from fedkit.checks import brief, choice, flag, having, one_line, warn, whole
 from fedkit.extras import need
 from fedkit.federated.adversaries import Adversaries, check_cast
-from fedkit.federated.aggregation import SizeWeighted
-from fedkit.federated.clients import Federation
+from fedkit.federated.federation import Federation
 from fedkit.federated.history import History
-from fedkit.federated.retraining import train_with_sizes
-from fedkit.federated.rounds import Plan, Strategy, run
-from fedkit.federated.selection import Selection, UniformSelection
-from fedkit.federated.valuers import (
+from fedkit.federated.policies import (
     ClassCosine,
     Exact,
+    LeaveOneOut,
     NoValue,
     RandomValues,
-    Round,
     SizeAsValue,
-    ValuePolicy,
-    check_policy,
+    SizeWeighted,
+    UniformSelection,
 )
+from fedkit.federated.retraining import train_with_sizes
+from fedkit.federated.rounds import Plan, Round, Select, Strategy, Value, check_policy, run
 from fedkit.games.exact import leave_one_out, shapley
 from fedkit.games.game import Game, NoGainRule, normalise, table_game, tabulate
 from fedkit.games.memory import Memory
@@ -48,7 +46,7 @@ from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.models import Model, build, classifier
 from fedkit.learning.training import LocalSGD
 from fedkit.methods import fedccea
-from fedkit.methods.cgsv import CosineValues, LeaveOneOut
+from fedkit.methods.baselines import CosineValues
 from fedkit.methods.fedms import MaverickGTG, MaverickMR, rewards
 from fedkit.methods.fedowen import OwenSampling
 from fedkit.methods.fedtsv import TrajectoryValues
@@ -113,7 +111,7 @@ class World:
         Of the training, and of the methods' own streams.
     adversaries : Adversaries
         Those who misuse their data do so in the federation already.
-    select : Selection
+    select : callable
         Who is asked.
     present : bool[R, n], optional
         Who is there in each round; everybody by default.
@@ -126,7 +124,7 @@ class World:
     plan: Plan
     seed: int = 0
     adversaries: Adversaries = field(default_factory=lambda: Adversaries({}))
-    select: Selection = field(default_factory=UniformSelection)
+    select: Select = field(default_factory=UniformSelection)
     present: npt.NDArray[np.bool_] | None = None
     name: str = ""
 
@@ -292,17 +290,13 @@ class View:
         """The rounds, whose games and evaluator have a utility: one of :data:`UTILITIES`."""
         choice("utility", utility, UTILITIES)
         judge = self._counting(utility) if len(self._world.federation.y_val) else None
-        return [
-            ShownRound(
-                **{
-                    **vars(r),
-                    "streams": self.streams.child("round", r.index),
-                    "evaluator": judge or r.evaluator,
-                },
-                view=self, utility=utility,
-            )
-            for r in self._world.rounds
-        ]  # fmt: skip
+        shown: list[Round] = []
+        for r in self._world.rounds:
+            seen = {part.name: getattr(r, part.name) for part in fields(r) if part.init}
+            seen["streams"] = self.streams.child("round", r.index)
+            seen["evaluator"] = judge or r.evaluator
+            shown.append(ShownRound(**seen, view=self, utility=utility))
+        return shown
 
     def _counting(self, utility: str) -> Evaluator:
         """Return an evaluator whose models are counted."""
@@ -390,13 +384,13 @@ class RoundByRound:
     `utility` is what its coalition games measure.
     """
 
-    policy: ValuePolicy
+    policy: Value
     sees: tuple[str, ...] = ()
     utility: str = "accuracy"
 
     def values(self, view: View) -> FloatArray:
         """The policy's values in the units of the utility, averaged over rounds."""
-        found = self.policy.value(view.rounds(self.utility))
+        found = self.policy(view.rounds(self.utility))
         return view.mean([v.values * v.scale for v in found])
 
 
@@ -415,7 +409,7 @@ class _Trajectories(RoundByRound):
 class _Uniform:
     """Control: the same for everybody in a round."""
 
-    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+    def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
         shares = [np.full(len(r.participants), 1 / len(r.participants)) for r in rounds]
         return [Valuation(x, np.full_like(x, np.nan), 0, 0, "uniform") for x in shares]
 
@@ -431,7 +425,7 @@ class _Owen:
 
     estimator: OwenSampling = field(default_factory=OwenSampling)
 
-    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+    def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
         games = [normalise(r.game()) for r in rounds]
         seeds = [r.streams.child("valuation") for r in rounds]
         # two of them are what normalising asks for
@@ -550,13 +544,13 @@ Samplers have the common budget, which "ms-gtg" may leave unspent by its own sto
 "training" trains with the seed by which values of retraining are told, in their favour.
 """
 
-Entry = str | type | Method | ValuePolicy
+Entry = str | type | Method | Value
 
 
 def find_methods(given: Sequence[Entry] | Mapping[str, Entry]) -> dict[str, Method]:
     """Return methods by name: each a name of :data:`METHODS`, a class, an object or a policy.
 
-    A policy that values rounds (``fedkit.federated.ValuePolicy``) has rounds of the utility
+    A function of rounds, the `value` of an ``fk.Strategy``, has rounds of the utility
     "accuracy", unless it declares ``utility``.
     """
     if isinstance(given, str) or not isinstance(given, Sequence | Mapping) or not len(given):
@@ -581,8 +575,9 @@ def _method(name: str, given: Any) -> Method:
     if isinstance(given, str):
         return METHODS[choice("a method", given, METHODS)]
     made: Any = given() if isinstance(given, type) else given
-    if not hasattr(made, "values") and (hasattr(made, "value") or isinstance(made, est.Estimator)):
-        check_policy(made)
+    of_rounds = callable(made) or hasattr(made, "value") or isinstance(made, est.Estimator)
+    if of_rounds and not hasattr(made, "values"):
+        check_policy("value", made)
         utility = getattr(made, "utility", "accuracy")
         if utility not in UTILITIES:  # its own business, such as the shape of a distance
             utility = "accuracy"
@@ -754,7 +749,7 @@ def compare(
     Parameters
     ----------
     federation : Federation
-        Such as from :func:`~fedkit.federated.clients.federation_from_arrays`.
+        Such as from :func:`~fedkit.federated.federation.federation_from_arrays`.
     model : str, Model or torch module
         As for ``fk.build``, or what it returns; a module as ``fk.run`` takes it, from its
         parameters on.

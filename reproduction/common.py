@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.checks import having
 from fedkit.extras import bar
 from reproduction.experiments import Experiment, register
 from reproduction.golden import RunFunction, Tiny, trace
@@ -26,10 +25,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fedkit.datasets import Dataset, MovieLens, Tabular
-    from fedkit.federated.clients import Federation
+    from fedkit.federated.federation import Federation
     from fedkit.federated.history import History
-    from fedkit.federated.rounds import Plan, Strategy
-    from fedkit.federated.valuers import ValuePolicy
+    from fedkit.federated.rounds import Plan, Strategy, Value
 
 T = TypeVar("T")
 
@@ -134,10 +132,10 @@ def lockstep(
     return run(federations, network, rows, plan, seeds, **options)
 
 
-def in_place(name: str, row: Strategy, estimated: Callable[[Any], ValuePolicy]) -> Strategy:
+def in_place(name: str, row: Strategy, estimated: Callable[[Any], Value]) -> Strategy:
     """Return a paper's strategy with a method from outside in it, or in its place.
 
-    ``package:Name`` is an estimator, which `estimated` gives the paper's budget, a policy that
+    ``package:Name`` is an estimator, which `estimated` gives the paper's budget, a function that
     values rounds, or a whole strategy; `row` is what the paper does where the method says nothing.
     A ValueError says that there is no such method, or that it is none of these.
     """
@@ -148,7 +146,7 @@ def in_place(name: str, row: Strategy, estimated: Callable[[Any], ValuePolicy]) 
         return made
     if hasattr(made, "sample") and hasattr(made, "accumulator"):
         made = estimated(made)
-    return replace(row, value=having(f"method {name}", made, "value"))
+    return replace(row, value=made)
 
 
 def product(base: T, **axes: Sequence[Any]) -> list[T]:

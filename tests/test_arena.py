@@ -29,9 +29,8 @@ from fedkit.federated.adversaries import (
     RandomUpdate,
     ScaledUpdate,
 )
-from fedkit.federated.aggregation import SizeWeighted
+from fedkit.federated.policies import NoValue, SizeWeighted
 from fedkit.federated.retraining import train_with_sizes
-from fedkit.federated.valuers import NoValue
 from fedkit.methods import fedccea
 from fedkit.streams import Streams
 from reproduction import arena
@@ -185,7 +184,7 @@ def test_weights_and_tampering_of_retraining_are_those_of_the_round_loop() -> No
         return train_with_sizes(f, arch, local, sizes, seed=5, device="cpu", **options)
 
     count, w = 1.01 / len(f.y_test), np.array([[0.1, 0.0, 0.6, 0.3]])
-    tampered, weighted = looped(SizeWeighted(), cast.attack), looped(lambda *_: w[0])
+    tampered, weighted = looped(SizeWeighted(), cast.attack), looped(lambda r, *_: r.average(w[0]))
     for path in ("weights", "samples"):
         found = trained(sizes, path=path, adversaries=cast)[0, -1]
         assert found == pytest.approx(tampered, abs=count)

@@ -8,11 +8,8 @@ from tinydata import is_partition
 
 import fedkit as fk
 from fedkit import datasets as data
-from fedkit.federated.clients import Federation, make_federation
-from fedkit.federated.partitioners import (
-    IID,
-    Dirichlet,
-)
+from fedkit.federated.federation import Federation, make_federation
+from fedkit.federated.partition import IID, Dirichlet
 from fedkit.streams import Streams
 
 

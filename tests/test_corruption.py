@@ -16,11 +16,9 @@ from fedkit.federated.adversaries import (
     RandomData,
     RandomUpdate,
 )
-from fedkit.federated.aggregation import SizeWeighted
+from fedkit.federated.policies import NoValue, SizeWeighted, UniformSelection
 from fedkit.federated.retraining import train_with_sizes
 from fedkit.federated.rounds import Plan, Strategy, run
-from fedkit.federated.selection import UniformSelection
-from fedkit.federated.valuers import NoValue
 from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
 

@@ -7,7 +7,7 @@ from rounding import assert_same_answers
 from scipy.optimize import minimize
 
 import fedkit as fk
-from fedkit.federated.partitioners import QuantitySkew
+from fedkit.federated.partition import QuantitySkew
 from fedkit.federated.retraining import InOrder, federation_game, train_with_sizes
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedccea import (

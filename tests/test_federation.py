@@ -10,25 +10,27 @@ import fedkit as fk
 from fedkit import estimators as est
 from fedkit.arena import find_methods
 from fedkit.federated.adversaries import LabelFlip, LabelNoise, LabelPermutation
-from fedkit.federated.aggregation import Proportional, SizeWeighted, UniformWeights
-from fedkit.federated.clients import Federation
-from fedkit.federated.rounds import Plan, Strategy, keep_latest, keep_total, run
-from fedkit.federated.selection import UniformSelection
-from fedkit.federated.valuers import (
+from fedkit.federated.federation import Federation
+from fedkit.federated.policies import (
     ClassCosine,
     Estimated,
     Exact,
     NoValue,
+    Proportional,
     RandomValues,
     SizeAsValue,
+    SizeWeighted,
+    UniformSelection,
+    UniformWeights,
 )
+from fedkit.federated.rounds import Plan, Strategy, keep_latest, keep_total, run
 from fedkit.games.valuation import Valuation
 from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD, train_clients
+from fedkit.methods.baselines import GreedyFed
 from fedkit.methods.fedms import FedMS
 from fedkit.methods.fedowen import EpsilonGreedy, OwenSampling, Softmax
 from fedkit.methods.fedtsv import FedTSV, TrajectoryValues
-from fedkit.methods.selection_baselines import GreedyFed
 from fedkit.streams import Streams
 
 MLP = build("mlp-5", (1, 2, 3), 3)
@@ -159,9 +161,9 @@ def test_who_sends_nonsense_was_selected_all_the_same(select):
 
     @dataclass
     class Watched:
-        def select(self, clients, k, rng):
+        def __call__(self, clients, k, rng):
             tables.append(clients)
-            return select.select(clients, k, rng)
+            return select(clients, k, rng)
 
     strategy = Strategy(Watched(), RandomValues(), UniformWeights(), keep_latest)
     plan = Plan(rounds=8, participants=2, local=LOCAL)
@@ -207,7 +209,7 @@ def test_a_probe_cannot_overwrite_the_history():
         run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v: [1])
     with pytest.raises(ValueError, match="expected numbers by name"):
         run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v: {1: 2.0})
-    with pytest.raises(ValueError, match="updates is a NoneType; expected a tensor"):
+    with pytest.raises(ValueError, match="updates are None; expected a tensor"):
         run([toy()], MLP, OWEN, PLAN, [1], attack=lambda r: None)
 
 
@@ -222,10 +224,10 @@ def test_a_probe_cannot_overwrite_the_history():
 )
 def test_a_valuation_cannot_change_what_is_aggregated(change, words):
     class Careless:
-        def value(self, rounds):
+        def __call__(self, rounds):
             for r in rounds:
                 change(r)
-            return NoValue().value(rounds)
+            return NoValue()(rounds)
 
     careless = Strategy(UniformSelection(), Careless(), SizeWeighted())
     with pytest.raises(ValueError, match=words):
@@ -291,16 +293,8 @@ class Chosen:
 
     ids: object
 
-    def select(self, clients, k, rng):
+    def __call__(self, clients, k, rng):
         return self.ids
-
-
-@dataclass(frozen=True)
-class Told:
-    given: object
-
-    def weights(self, values, sizes):
-        return self.given
 
 
 NAN = float("nan")
@@ -318,13 +312,46 @@ def test_a_selection_that_is_none_is_refused(ids):
 
 @pytest.mark.parametrize("weights", [[0.3, 0.3], [1.5, -0.5], [NAN, 1.0], [1.0], None])
 def test_weights_that_are_none_are_refused(weights):
-    def rule(r, valuation, clients):
-        return weights
+    def rule(r, valuation, table):
+        return r.average(weights)
 
-    for policy, name in ((Told(weights), "Told"), (rule, "rule")):
-        strategy = Strategy(Chosen(np.array([0, 2])), NoValue(), policy)
-        with pytest.raises(ValueError, match=f"{name} gave the weights .* to 2 participants"):
-            run([toy()], MLP, strategy, PLAN, [1])
+    strategy = Strategy(Chosen(np.array([0, 2])), NoValue(), rule)
+    with pytest.raises(ValueError, match=r"weights (are .* for 2 participants|is )"):
+        run([toy()], MLP, strategy, PLAN, [1])
+
+
+@pytest.mark.parametrize("model", [np.ones(2), np.full(MLP.size, NAN), 1j * np.ones(MLP.size), 3])
+def test_a_next_model_that_is_none_is_refused(model):
+    strategy = Strategy(UniformSelection(), NoValue(), lambda *_: model)
+    with pytest.raises(ValueError, match=r"round.average\(weights\)|complex"):
+        run([toy()], MLP, strategy, PLAN, [1])
+
+
+class Old:
+    def select(self, table, k, rng): ...
+
+    def value(self, rounds): ...
+
+    def step(self, r, valuation, table): ...
+
+
+class OldWeights:
+    def weights(self, values, sizes): ...
+
+
+def test_an_old_form_of_a_policy_is_shown_the_new_one():
+    new = {"select": UniformSelection(), "value": NoValue(), "aggregate": SizeWeighted()}
+    for name, policy, words in (
+        ("select", Old(), r"expected a function \(table, k, rng\) .*: select=policy.select"),
+        ("value", Old(), r"expected a function \(rounds\) .*: value=policy.value"),
+        ("aggregate", Old(), r"aggregate=policy.step"),
+        ("aggregate", OldWeights(), r"which returns round.average\(weights\)"),
+        ("aggregate", SizeWeighted, r"make one: SizeWeighted\(...\)"),
+        ("value", est.GTGShapley(), r"wrap it for rounds: fk.Estimated\(fk.GTGShapley\(\)"),
+        ("remember", {}, r"\(table, ids, valuation\)"),
+    ):
+        with pytest.raises(ValueError, match=f"^{name} is .*{words}"):
+            Strategy(**new | {name: policy})
 
 
 @pytest.mark.parametrize(
@@ -338,7 +365,7 @@ def test_weights_that_are_none_are_refused(weights):
 )
 def test_values_that_are_none_are_refused(given, words):
     class Values:
-        def value(self, rounds):
+        def __call__(self, rounds):
             return [given(len(r.participants)) for r in rounds]
 
     with pytest.raises(ValueError, match=words):
@@ -359,7 +386,7 @@ def test_class_cosine_by_the_written_out_formula():
             mean = sum(n * other[c] for n, other in zip(r.sizes, rows, strict=True))
             cosines.append(own[c] @ mean / (np.linalg.norm(own[c]) * np.linalg.norm(mean)))
         expected.append(np.mean(cosines))
-    assert ClassCosine().value([r])[0].values == pytest.approx(expected, abs=1e-6)
+    assert ClassCosine()([r])[0].values == pytest.approx(expected, abs=1e-6)
 
 
 def test_aggregation_may_read_the_round_the_valuation_and_the_table():
@@ -367,7 +394,7 @@ def test_aggregation_may_read_the_round_the_valuation_and_the_table():
 
     def weigh(r, valuation, clients):
         seen.append((r.index, valuation.method, clients.counts[r.participants].tolist()))
-        return np.zeros(len(r.participants))  # keep the global model
+        return r.average(np.zeros(len(r.participants)))  # keep the global model
 
     federation = toy()
     plan = Plan(rounds=2, participants=2, local=LocalSGD(lr=0.1))
@@ -380,7 +407,7 @@ def test_aggregation_may_read_the_round_the_valuation_and_the_table():
 
 def test_a_step_may_write_into_the_model_that_it_keeps():
     class Step:
-        def step(self, r, valuation, clients):
+        def __call__(self, r, valuation, clients):
             own = clients.memory.setdefault("model", r.base.clone())
             return own.add_(r.updates.mean(dim=0))
 

@@ -13,9 +13,8 @@ from toyrounds import a_round
 import fedkit as fk
 import fedkit.methods.fedms as module
 from fedkit.estimators.walks import RunningMeans
-from fedkit.federated.aggregation import SizeWeighted
-from fedkit.federated.rounds import Plan, Strategy, run
-from fedkit.federated.selection import ClientTable, UniformSelection
+from fedkit.federated.policies import SizeWeighted, UniformSelection
+from fedkit.federated.rounds import ClientTable, Plan, Strategy, run
 from fedkit.games.valuation import Valuation
 from fedkit.learning.training import LocalSGD
 from fedkit.methods.fedms import (
@@ -218,6 +217,7 @@ def test_a_coreset_much_worse_than_the_last_is_discarded():
 def test_weights_of_the_two_readings():
     class R:
         sizes = np.array([10, 30, 60])
+        average = staticmethod(np.asarray)
 
     clients = table()
     clients.memory["coreset kept"] = np.array(1.0)
@@ -244,9 +244,9 @@ def test_selection_survives_huge_scores_and_asks_everybody_first():
     clients.values[:] = [[1e6, 0], [0, 0], [1e9, 0], [-1e6, 0]]
     clients.memory["beta"] = np.array([1.0, 0.0])
     rng = np.random.default_rng(0)
-    assert ScoreSelection().select(clients, 2, rng).tolist() == [0, 1]
+    assert ScoreSelection()(clients, 2, rng).tolist() == [0, 1]
     clients.round = 0
-    assert ScoreSelection().select(clients, 2, rng).tolist() == [0, 1, 3]
+    assert ScoreSelection()(clients, 2, rng).tolist() == [0, 1, 3]
 
 
 @pytest.mark.parametrize("estimator", [MaverickMR(temperature=1e-300), MaverickGTG()])
@@ -308,7 +308,7 @@ def test_standard_errors_are_in_the_units_of_the_values():
     images, labels = r.evaluator.x, r.evaluator.y
     classes = fk.Evaluator(r.architecture, images, labels, "class_accuracy", device="cpu")
     one, percent = (
-        MaverickValues(MaverickGTG(walks=8), scale).value([replace(r, evaluator=classes)])[0]
+        MaverickValues(MaverickGTG(walks=8), scale)([replace(r, evaluator=classes)])[0]
         for scale in (1.0, 100.0)
     )
     assert (one.standard_errors > 0).any()

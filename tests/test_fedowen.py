@@ -8,8 +8,7 @@ import pandas as pd
 import pytest
 
 from fedkit.estimators import estimate
-from fedkit.federated.aggregation import Proportional
-from fedkit.federated.selection import UniformSelection
+from fedkit.federated.policies import Proportional, UniformSelection
 from fedkit.games.exact import semivalue
 from fedkit.games.game import Game, normalise, table_game
 from fedkit.games.valuation import Valuation
@@ -109,7 +108,7 @@ def test_banzhaf_rescaled_is_twice_what_is_printed_and_measured_alike():
                       for m in ("banzhaf", "banzhaf-rescaled"))  # fmt: skip
     assert doubled.policy == plain
     given = Valuation(np.array([0.5, -0.25]), np.array([0.1, 0.2]), 4, 4, "made up")
-    [found] = paper._Doubled(Always(given)).value(r)
+    [found] = paper._Doubled(Always(given))(r)
     assert found.values.tolist() == [1.0, -0.5]
     assert found.standard_errors.tolist() == [0.2, 0.4]
     assert valued("banzhaf-rescaled")["error"] > 0
@@ -119,7 +118,7 @@ def test_banzhaf_rescaled_is_twice_what_is_printed_and_measured_alike():
 class Always:
     valuation: Valuation
 
-    def value(self, rounds):
+    def __call__(self, rounds):
         return [self.valuation for _ in rounds]
 
 

@@ -8,7 +8,7 @@ import torch
 from tinyrecords import records, series_of
 
 import fedkit as fk
-from fedkit.federated.selection import ClientTable
+from fedkit.federated.rounds import ClientTable
 from fedkit.learning.evaluation import Evaluator
 from reproduction.common import chance_above
 from reproduction.experiments import get

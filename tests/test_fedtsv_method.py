@@ -10,8 +10,9 @@ from toyrounds import a_round
 
 import fedkit as fk
 from fedkit.federated.adversaries import LabelFlip
-from fedkit.federated.selection import ClientTable
-from fedkit.methods.cgsv import CosineValues, LeaveOneOut, OracleWeights, RunningCosine, cosine_game
+from fedkit.federated.policies import LeaveOneOut
+from fedkit.federated.rounds import ClientTable
+from fedkit.methods.baselines import CosineValues, OracleWeights, RunningCosine, cosine_game
 from fedkit.methods.fedtsv import (
     UTILITIES,
     ContributionWeights,
@@ -84,12 +85,12 @@ def test_the_reference_is_a_client_that_owns_the_validation_data(of, counts, ste
 
 def test_sampling_agrees_with_the_gram_matrix():
     r = a_round()
-    exact = TrajectoryValues().value([r])[0]
+    exact = TrajectoryValues()([r])[0]
     reference = reference_updates([r])[0]
     expected = [directly(r.updates, reference, c, "exponential") for c in fk.all_coalitions(3)]
     assert_close(exact.values, fk.shapley(fk.table_game(np.array(expected))).values)
     game = trajectory_game(gram_matrix(torch.cat([r.updates, reference[None]])))
-    sampled = TrajectoryValues(fk.PermutationSampling(), budget=4).value([r])[0]
+    sampled = TrajectoryValues(fk.PermutationSampling(), budget=4)([r])[0]
     again = fk.estimate(game, fk.PermutationSampling(), budget=4, seed=r.streams.child("valuation"))
     np.testing.assert_array_equal(sampled.values, again.values)
     assert sampled.evaluations <= 4
@@ -97,9 +98,9 @@ def test_sampling_agrees_with_the_gram_matrix():
 
 def test_without_a_reference_nobody_is_worth_anything():
     r = a_round(lr=0.0)
-    assert TrajectoryValues().value([]) == []
+    assert TrajectoryValues()([]) == []
     for policy in (TrajectoryValues(), TrajectoryValues(fk.PermutationSampling(), budget=6)):
-        v = policy.value([r, a_round()])
+        v = policy([r, a_round()])
         assert (v[0].values == 0).all()
         assert v[0].method == "no reference"
         assert (v[1].values != 0).any()
@@ -127,7 +128,7 @@ def test_bad_input(make, message):
 
 def test_exact_values_say_whose_own_update_beats_standing_still():
     r = a_round()
-    v = TrajectoryValues().value([r])[0]
+    v = TrajectoryValues()([r])[0]
     d = reference_updates([r])[0]
     nearer = (r.updates - d).norm(dim=1) < d.norm()
     assert v.info["closer"].tolist() == nearer.tolist()
@@ -142,19 +143,17 @@ def test_cosine_values_by_hand():
         length = np.linalg.norm(mine) * np.linalg.norm(total)
         assert v == pytest.approx(mine @ total / length if length else 0.0)
     r = replace(a_round(), updates=updates)
-    near = CosineValues().value([r])[0].values  # equal lengths: both at 45 degrees to the mean
+    near = CosineValues()([r])[0].values  # equal lengths: both at 45 degrees to the mean
     np.testing.assert_allclose(near, [np.sqrt(0.5), np.sqrt(0.5), 0.0])
-    loud = CosineValues(normalised=False).value([r])[0].values
+    loud = CosineValues(normalised=False)([r])[0].values
     np.testing.assert_allclose(loud, [3 / np.sqrt(10), 1 / np.sqrt(10), 0.0])
-    exact = CosineValues(exact=True).value([r])[0].values
+    exact = CosineValues(exact=True)([r])[0].values
     np.testing.assert_allclose(exact, [0.5, 0.5, 0.0], atol=1e-12)
 
 
 def test_leave_one_out_is_that_of_the_game():
     r = a_round()
-    np.testing.assert_allclose(
-        LeaveOneOut().value([r])[0].values, fk.leave_one_out(r.game()).values
-    )
+    np.testing.assert_allclose(LeaveOneOut()([r])[0].values, fk.leave_one_out(r.game()).values)
 
 
 def table(values):
@@ -166,12 +165,16 @@ def table(values):
 
 def test_weights_follow_contributions_and_fall_back_to_uniform():
     r = a_round()
-    v = TrajectoryValues().value([r])[0]
-    weights = ContributionWeights()
-    np.testing.assert_allclose(weights(r, v, table([3, -1, 1])), [0.75, 0, 0.25])
-    np.testing.assert_allclose(weights(r, v, table([-3, -1, 0])), [1 / 3] * 3)
-    np.testing.assert_allclose(OracleWeights((1,))(r, v, table([0, 0, 0])), [0.5, 0, 0.5])
-    assert (OracleWeights((0, 1, 2))(r, v, table([0, 0, 0])) == 0).all()
+    v = TrajectoryValues()([r])[0]
+    for rule, remembered, weights in (
+        (ContributionWeights(), [3, -1, 1], [0.75, 0, 0.25]),
+        (ContributionWeights(), [-3, -1, 0], [1 / 3] * 3),
+        (OracleWeights((1,)), [0, 0, 0], [0.5, 0, 0.5]),
+        (OracleWeights((0, 1, 2)), [0, 0, 0], [0, 0, 0]),
+    ):
+        model = rule(r, v, table(remembered))
+        np.testing.assert_allclose(r.noted[-1], weights)
+        torch.testing.assert_close(model, r.base + torch.tensor(weights).float() @ r.updates)
 
 
 def test_fedtsv_adds_values_up_and_weighs_by_the_sums():
@@ -188,8 +191,8 @@ def test_fedtsv_adds_values_up_and_weighs_by_the_sums():
 
 def test_shuffled_values_are_the_same_values_of_other_clients():
     rounds = [replace(a_round(), streams=fk.Streams(seed)) for seed in range(8)]
-    true = TrajectoryValues().value(rounds)
-    dealt = fk.ShuffledValues(TrajectoryValues()).value(rounds)
+    true = TrajectoryValues()(rounds)
+    dealt = fk.ShuffledValues(TrajectoryValues())(rounds)
     moved = 0
     for a, b in zip(true, dealt, strict=True):
         np.testing.assert_array_equal(np.sort(a.values), np.sort(b.values))
@@ -197,14 +200,14 @@ def test_shuffled_values_are_the_same_values_of_other_clients():
     assert moved >= 4  # of 3 clients one order in six is the true one
     sampled = fk.Estimated(fk.PermutationSampling(), 60)
     for a, b in zip(
-        sampled.value(rounds), fk.ShuffledValues(sampled).value(rounds), strict=True
+        sampled(rounds), fk.ShuffledValues(sampled)(rounds), strict=True
     ):  # what is known of a value goes with it
         known = [
             sorted(zip(v.values, v.standard_errors, v.degrees_of_freedom, strict=True))
             for v in (a, b)
         ]
         assert known[0] == known[1]
-    again = fk.ShuffledValues(TrajectoryValues()).value(rounds)
+    again = fk.ShuffledValues(TrajectoryValues())(rounds)
     assert all(np.array_equal(a.values, b.values) for a, b in zip(dealt, again, strict=True))
 
 

@@ -1,7 +1,6 @@
 """Flower clients valued round by round: the strategy without processes, then with real ones."""
 
 from dataclasses import asdict
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -167,7 +166,7 @@ def test_the_table_of_clients_outlives_a_round():
     remembered = []
 
     class Counting:
-        def select(self, clients, k, rng):
+        def __call__(self, clients, k, rng):
             clients.memory["asked"] = clients.memory.get("asked", 0) + 1
             remembered.append(clients.memory["asked"])
             return clients.available[:k]
@@ -212,14 +211,14 @@ def test_without_a_rule_the_inner_strategy_decides():
 
 
 def test_weights_reach_an_inner_optimiser_and_zeros_keep_the_model():
-    only = lambda r, valuation, clients: (r.participants == 2).astype(float)  # noqa: E731
+    only = lambda r, valuation, table: r.average(r.participants == 2)  # noqa: E731
     models = []
     for spoil in (None, spoiled(dict.fromkeys((0, 1, 3), "away"))):
         valued = strategy(FedAdam(fraction_evaluate=0.0), aggregate=only)
         models.append(to_row(SETTING.architecture(), start(valued, Loop(spoil=spoil)).arrays))
     assert_models_alike(*models)
 
-    valued = strategy(aggregate=lambda r, valuation, clients: np.zeros(len(r.sizes)))
+    valued = strategy(aggregate=lambda r, valuation, table: r.average(0 * r.sizes))
     result = start(valued, Loop())
     assert not result.arrays
     assert len({row["accuracy"] for row in valued.history.rounds}) == 1
@@ -229,7 +228,7 @@ def test_weights_reach_an_inner_optimiser_and_zeros_keep_the_model():
 class Best:
     """The clients of the highest values; all in the first round."""
 
-    def select(self, clients, k, rng):
+    def __call__(self, clients, k, rng):
         pool = clients.available
         if clients.round == 0:
             return pool
@@ -248,7 +247,9 @@ def test_values_select_the_next_participants():
 
 @pytest.mark.parametrize("newcomers", [None, 2])
 def test_few_nodes_that_never_replied_are_asked(newcomers):
-    first_known = SimpleNamespace(select=lambda clients, k, rng: clients.available[:k])
+    def first_known(table, k, rng):
+        return table.available[:k]
+
     valued = strategy(select=first_known, participants=1, newcomers=newcomers)
     away = spoiled(dict.fromkeys((1, 2, 3), "away"))
     grid = Loop(spoil=away)
@@ -289,7 +290,7 @@ def test_what_does_not_fit_is_told_in_a_sentence():
         valued.start(Loop(), ArrayRecord([np.zeros(3, np.float32)]), 1)
 
     class Steps:
-        def value(self, rounds):
+        def __call__(self, rounds):
             return [r.local.n_steps(10) for r in rounds]
 
     with pytest.raises(ValueError, match="give local="):

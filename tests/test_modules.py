@@ -265,7 +265,7 @@ def test_dropout_draws_from_a_clients_own_stream():
 
 def test_a_federation_of_batch_norm_learns_and_a_batch_of_one_is_told():
     net = nn.Sequential(nn.Flatten(), nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
-    strategy = fk.Strategy(fk.UniformSelection(), fk.Exact(), fk.FedAdam())
+    strategy = fk.Strategy(fk.UniformSelection(), fk.Exact(), fk.SizeWeighted())
     plan = fk.Plan(2, 3, fk.LocalSGD(0.1, batch_size=5))
     with pytest.raises(ValueError, match=r"has a batch of one, .* choose a batch_size other"):
         fk.run([toy(sizes=(11, 5, 5))], net, strategy, plan, [0])

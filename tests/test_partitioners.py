@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tinydata import is_partition
 
-from fedkit.federated.partitioners import (
+from fedkit.federated.partition import (
     IID,
     ClassesPerClient,
     Dirichlet,

@@ -62,7 +62,7 @@ def test_the_examples_run_in_their_order_and_are_short(monkeypatch, here: Path, 
             assert [main(line.split()) for line in COMMANDS] == [0, 0]
         if block != PAPER:
             exec(block, names)
-    assert re.search(r"method +fedowen +my_values:Alone\n", capsys.readouterr().out)
+    assert re.search(r"method +fedowen +my_values:alone\n", capsys.readouterr().out)
     assert len(names["mine"].client_data(1)[0]) == 80
     assert len(names["ledger"]) == 20
     assert names["ledger"].total().n_players == 20
@@ -148,7 +148,7 @@ def test_a_claim_that_names_no_method_does_not_take_one_from_outside(here: Path)
     claims = load_claims("fedowen")
     cell = experiments.get("fedowen", "table1").cells("smoke", (0,))[0]
     place = {"experiment": "table1", "metric": "accuracy"}
-    settings = {**cell.settings, "method": "my_values:Alone@0123456789"}
+    settings = {**cell.settings, "method": "my_values:alone@0123456789"}
     Store().save(replace(cell, settings=settings), [{"seed": 0, "metrics": {"accuracy": 1.0}}])
     assert _Lookup(claims, Store(), "smoke", False)._find(place) is None
     Store().save(cell, [{"seed": 0, "metrics": {"accuracy": 2.0}}])
@@ -163,7 +163,7 @@ def test_a_claim_that_names_no_method_does_not_take_one_from_outside(here: Path)
         ("table1 my_values:Raises", "method 'my_values:Raises' cannot be made: SystemExit"),
         ("table1 fedowen", "method 'fedowen' is not of your own; write module:Name"),
         ("round_errors my_values:policy", "fedowen round_errors takes no method from outside"),
-        ("table1 my_values:broken", "expected an object with value"),
+        ("table1 my_values:broken", "value is 3; expected a function"),
         ("table1 my_values:policy --engine ray", "method 'my_values:policy' runs here"),
     ],
 )
@@ -178,7 +178,7 @@ def test_a_method_that_cannot_run_ends_in_one_sentence(here, capsys, arguments, 
 
 def test_fedtsv_takes_a_method_too_and_table_3_selects_at_random(here: Path) -> None:
     figures = experiments.get("fedtsv", "figures")
-    name = "my_values:Alone"
+    name = "my_values:alone"
     (cell,) = figures.entered(figures.cells("smoke", (0,)), name)
     (result,) = figures.run(replace(cell, settings={**cell.settings, "rounds": 4}), "cpu", False)
     assert 0 < result["metrics"]["evaluations"] <= cell.settings["participants"]
@@ -186,7 +186,7 @@ def test_fedtsv_takes_a_method_too_and_table_3_selects_at_random(here: Path) -> 
     (cell,) = third.entered(third.cells("smoke", (0,)), name)
     row = strategy(Setting.of(cell))
     assert isinstance(row.select, fk.UniformSelection)
-    assert type(row.value).__name__ == "Alone"
+    assert row.value.__name__ == "alone"
 
 
 def test_the_sample_of_the_arena_has_the_columns_that_are_printed() -> None:

@@ -6,7 +6,7 @@ from test_federation import MLP, toy
 
 import fedkit as fk
 from fedkit.federated import sample_space as samplespace
-from fedkit.federated.partitioners import QuantitySkew
+from fedkit.federated.partition import QuantitySkew
 from fedkit.federated.retraining import InOrder, train_with_sizes
 from fedkit.federated.sample_space import SampleSpace, in_sample_space
 from fedkit.streams import Streams

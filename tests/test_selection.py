@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkit.federated.selection import ClientTable, LateJoiners, UniformSelection
+from fedkit.federated.policies import LateJoiners, UniformSelection
+from fedkit.federated.rounds import ClientTable
 from fedkit.games.valuation import Valuation
-from fedkit.methods.fedowen import EpsilonGreedy
-from fedkit.methods.selection_baselines import (
+from fedkit.methods.baselines import (
     FedEMD,
     GreedyFed,
     Oracle,
@@ -18,10 +18,15 @@ from fedkit.methods.selection_baselines import (
     RunningValue,
     SFedAvg,
 )
+from fedkit.methods.fedowen import EpsilonGreedy
 
 RNG = np.random.default_rng
 LABELS = np.array([[8, 2, 0], [5, 5, 0], [0, 0, 20], [0, 0, 0], [6, 4, 0]])
 LOSSES = np.array([0.3, 0.9, 0.5, np.nan, 0.7])
+
+
+EVERY = (UniformSelection(), LateJoiners({}), EpsilonGreedy(), GreedyFed(), SFedAvg(), FedEMD(),
+         PowerOfChoice(), Oracle())  # fmt: skip
 
 
 def table(t=0, counts=(0, 0, 0, 0, 0), values=(0, 0, 0, 0, 0)):
@@ -36,7 +41,7 @@ def table(t=0, counts=(0, 0, 0, 0, 0), values=(0, 0, 0, 0, 0)):
 def agrees(policy, clients, p, draws=2000):
     """Whether one client at a time is drawn with probabilities p."""
     rng = RNG(0)
-    chosen = [policy.select(clients, 1, rng)[0] for _ in range(draws)]
+    chosen = [policy(clients, 1, rng)[0] for _ in range(draws)]
     found = np.bincount(chosen, minlength=len(p)) / draws
     return (np.abs(found - p) <= 4.5 * np.sqrt(p * (1 - p) / draws)).all()
 
@@ -80,7 +85,7 @@ def test_who_was_asked_and_sent_nonsense_is_no_newcomer():
 
 def test_too_few_likely_clients_are_filled_up():
     clients = table(4, counts=(3, 3, 3, 3, 3), values=(0.7, 0, 0, 0, 0))
-    chosen = EpsilonGreedy(epsilon=0.0).select(clients, 3, RNG(2))
+    chosen = EpsilonGreedy(epsilon=0.0)(clients, 3, RNG(2))
     assert 0 in chosen
     assert len(set(chosen.tolist()) - {3}) == 3
 
@@ -96,7 +101,7 @@ def test_selection_is_a_set_of_clients_with_data(values, t, k, seed):
     clients = ClientTable.new(sizes, np.ones((len(values), 2), dtype=np.int64))
     clients.values, clients.counts, clients.round = np.array(values), np.arange(len(values)), t
     for policy in (EpsilonGreedy(0.3, 0.2, 0.1), UniformSelection()):
-        chosen, again = (policy.select(clients, k, RNG(seed)) for _ in range(2))
+        chosen, again = (policy(clients, k, RNG(seed)) for _ in range(2))
         assert len(set(chosen.tolist())) == len(chosen) == min(k, (sizes > 0).sum())
         assert (sizes[chosen] > 0).all()
         assert chosen.tolist() == again.tolist()
@@ -104,8 +109,8 @@ def test_selection_is_a_set_of_clients_with_data(values, t, k, seed):
 
 def test_power_of_choice_takes_the_largest_losses():
     rng = RNG(0)
-    assert PowerOfChoice().select(table(), 2, rng).tolist() == [1, 4]
-    assert PowerOfChoice().select(table(), 3, rng).tolist() == [1, 2, 4]
+    assert PowerOfChoice()(table(), 2, rng).tolist() == [1, 4]
+    assert PowerOfChoice()(table(), 3, rng).tolist() == [1, 2, 4]
 
 
 def test_power_of_choice_draws_candidates_by_data_size():
@@ -162,10 +167,10 @@ def test_s_fedavg_samples_with_the_softmax(scale):
 
 
 def test_who_comes_late_is_one_of_the_clients():
-    assert set(LateJoiners({4: 3}).select(table(t=2), 3, RNG(0))) == {0, 1, 2}
-    assert 4 in LateJoiners({4: 3}).select(table(t=3), 4, RNG(0))
+    assert set(LateJoiners({4: 3})(table(t=2), 3, RNG(0))) == {0, 1, 2}
+    assert 4 in LateJoiners({4: 3})(table(t=3), 4, RNG(0))
     with pytest.raises(ValueError, match="client 50 in first does not exist"):
-        LateJoiners({50: 3}).select(table(), 2, RNG(0))
+        LateJoiners({50: 3})(table(), 2, RNG(0))
 
 
 def test_chances_are_of_a_round_and_of_as_many_counts_as_values():
@@ -177,11 +182,11 @@ def test_chances_are_of_a_round_and_of_as_many_counts_as_values():
 def test_greedyfed_asks_everybody_once_then_the_best():
     rng = RNG(0)
     clients = table(counts=(1, 0, 1, 0, 0), values=(5.0, 0, 9.0, 0, 0))
-    assert GreedyFed().select(clients, 2, rng).tolist() == [1, 4]
+    assert GreedyFed()(clients, 2, rng).tolist() == [1, 4]
     clients.counts = np.array([1, 1, 1, 0, 0])
-    assert 4 in GreedyFed().select(clients, 2, rng)
+    assert 4 in GreedyFed()(clients, 2, rng)
     clients.counts[4] = 1
-    assert GreedyFed().select(clients, 2, rng).tolist() == [0, 2]
+    assert GreedyFed()(clients, 2, rng).tolist() == [0, 2]
     tied = table(counts=(1, 1, 1, 0, 1))
     assert agrees(GreedyFed(), tied, np.array([0.25, 0.25, 0.25, 0, 0.25]))
 
@@ -189,12 +194,12 @@ def test_greedyfed_asks_everybody_once_then_the_best():
 def test_an_oracle_keeps_its_favourites_and_excludes_the_others():
     rng = RNG(0)
     for _ in range(20):
-        chosen = Oracle((2,), (1,)).select(table(), 2, rng)
+        chosen = Oracle((2,), (1,))(table(), 2, rng)
         assert 2 in chosen
         assert 1 not in chosen
         assert 3 not in chosen  # no data
     with pytest.raises(ValueError, match="every client with data is excluded"):
-        Oracle(excluded=(0, 1, 2, 4)).select(table(), 2, rng)
+        Oracle(excluded=(0, 1, 2, 4))(table(), 2, rng)
 
 
 @pytest.mark.parametrize(
@@ -205,9 +210,10 @@ def test_an_oracle_keeps_its_favourites_and_excludes_the_others():
         (lambda: Oracle(favourites=3), "expected the numbers of clients"),
         (lambda: RunningValue(start="zero"), "start is 'zero'"),
         (
-            lambda: PowerOfChoice().select(replace(table(), losses=None), 2, RNG(0)),
+            lambda: PowerOfChoice()(replace(table(), losses=None), 2, RNG(0)),
             "for their loss",
         ),
+        *((lambda policy=policy: policy(table(t=1), -1, RNG(0)), "k is -1") for policy in EVERY),
         (lambda: EpsilonGreedy().probabilities([0, np.nan], np.zeros(2), 3), "finite number"),
     ],
 )

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from toyrounds import a_round
 
 import fedkit as fk
 from fedkit import datasets, federated, fedvalue
@@ -117,7 +118,7 @@ def policies() -> Iterator[Row]:
     yield "FedOwen", fk.FedOwen, {}, {
         "estimator": OBJECT, "budget": whole(1), "select": OBJECT, "aggregate": OBJECT,
     }  # fmt: skip
-    yield "FedTSV", fk.FedTSV, {}, {"values": OBJECT, "select": OBJECT}
+    yield "FedTSV", fk.FedTSV, {}, {"value": OBJECT, "select": OBJECT}
     yield "GTGShapley", fk.GTGShapley, {}, {
         "within": real(0), "between": real(0), "convergence": real(0), "walks": walks,
     }  # fmt: skip
@@ -147,14 +148,18 @@ def policies() -> Iterator[Row]:
     }  # fmt: skip
     local = world()["local"]
     yield "Plan", fk.Plan, {"rounds": 1, "participants": 2, "local": local}, {
-        "rounds": whole(1), "participants": whole(1), "local": OBJECT, "utility": CHOICE,
-        "weighting": CHOICE, "evaluate_every": whole(1),
+        "rounds": whole(1), "participants": whole(1), "local": OBJECT,
+        "utility": [*CHOICE, dict], "weighting": CHOICE, "evaluate_every": whole(1),
     }  # fmt: skip
     yield "ProxySampling", fk.ProxySampling, {}, {
         "proxy": CHOICE, "sizes": optional([*NUMBERS, [0, 0]]), "value": CHOICE,
         "score": optional(OBJECT),
     }  # fmt: skip
     yield "Softmax", fk.Softmax, {}, {"scale": real(0)}
+    yield "Softmax.weights", fk.Softmax().weights, {"values": [1.0]}, {"values": NUMBERS}
+    yield "EpsilonGreedy.probabilities", fk.EpsilonGreedy().probabilities, {
+        "values": [1.0], "counts": [0], "t": 0,
+    }, {"values": NUMBERS, "counts": [*NUMBERS, [1, 2]], "t": whole(0)}  # fmt: skip
     fair = {"select": fk.UniformSelection(), "value": fk.NoValue(), "aggregate": fk.SizeWeighted()}
     yield "Strategy", fk.Strategy, fair, {
         "select": OBJECT, "value": OBJECT, "aggregate": OBJECT, "remember": OBJECT,
@@ -170,19 +175,11 @@ def policies() -> Iterator[Row]:
     share = {"share": real(0, 1)}
     yield "Backdoor", federated.Backdoor, {"share": 0.5}, share | {"target": whole(0)}
     yield "ClassesPerClient", federated.ClassesPerClient, {"k": 1}, {"k": whole(1)}
-    adaptive = {
-        "lr": real(0, above=True), "beta1": [*real(0, 1), 1.0], "beta2": [*real(0, 1), 1.0],
-        "tau": real(0, above=True), "weighting": CHOICE,
-    }  # fmt: skip
-    yield "FedAdam", fk.FedAdam, {}, adaptive
-    yield "FedYogi", fk.FedYogi, {}, adaptive
     yield "FeatureNoise", federated.FeatureNoise, {"share": 0.5}, share
-    yield "Krum", fk.Krum, {"malicious": 1}, {"malicious": whole(0)}
     yield "LateJoiners", federated.LateJoiners, {"first": {0: 1}}, {
         "first": [*(v for v in OBJECT if v != {}), {0.5: 1}, {-1: 1}, {0: -1}, {0: NAN}],
     }  # fmt: skip
     yield "ScaledUpdate", federated.ScaledUpdate, {"factor": 2.0}, {"factor": real()}
-    yield "TrimmedMean", fk.TrimmedMean, {"share": 0.2}, {"share": [*real(0, 0.5), 0.5]}
     yield "share_right", fk.share_right, {"margins": [[1.0, -1.0]]}, {
         "margins": [*OTHER, True, ["a"]],
     }  # fmt: skip
@@ -374,9 +371,15 @@ def federations() -> Iterator[Row]:
     }, {
         "federations": OBJECT, "architecture": OBJECT, "strategy": OBJECT,
         "plan": [*OBJECT, fk.Plan(1, 5, w["local"])],
-        "seeds": [*OBJECT, [0.5], [-1], [NAN], [True], ["a"], [None]],
+        "seeds": [*OBJECT, b"x", [0.5], [-1], [NAN], [True], ["a"], [None]],
         "probe": optional(OBJECT), "attack": optional(OBJECT), "device": devices,
         "progress": FLAG,
+    }  # fmt: skip
+    r = a_round()
+    sums: Bad = [[0.5] * 3, [-0.5, 0.5, 1.0], [NAN, 0.5, 0.5], [1.0, 0.0]]
+    yield "Round.average", r.average, {"weights": [1, 0, 0]}, {"weights": [*NUMBERS, *sums]}
+    yield "Round.with_updates", r.with_updates, {"updates": r.updates}, {
+        "updates": [*OBJECT, r.updates[:1], r.updates * 1j],
     }  # fmt: skip
     yield "Adversaries.of", fk.Adversaries.of, {"groups": (federated.LabelFlip(4), [0])}, {
         "groups": [*OBJECT, ("a", [0]), (federated.LabelFlip(4), [0.5]),

@@ -3,7 +3,7 @@
 import numpy as np
 
 import fedkit as fk
-from fedkit.federated.valuers import Round
+from fedkit.federated.rounds import Round
 from fedkit.learning.evaluation import Evaluator
 
 

@@ -1,5 +1,6 @@
-"""Clients and the round loop: partitioners, selection, valuers, aggregation, adversaries,
-retraining.  What needs torch is imported when it is first used.
+"""Clients and the round loop: partition, federation, adversaries, policies, rounds, retraining.
+
+What needs torch is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -10,20 +11,17 @@ _LATER = homes(
     {
         "adversaries": "Adversaries Backdoor FeatureNoise FreeRider LabelFlip LabelNoise "
         "LabelPermutation RandomData RandomUpdate ScaledUpdate",
-        "valuers": "ClassCosine Estimated Exact NoValue RandomValues Round "
-        "ShuffledValues SizeAsValue ValuePolicy",
-        "partitioners": "ClassesPerClient Dirichlet IID Mavericks MissingClassWarning Mixed "
-        "Partitioner QuantitySkew",
-        "selection": "ClientTable LateJoiners UniformSelection",
-        "aggregation": "FedAdam FedYogi Krum Median Proportional SizeWeighted TrimmedMean "
-        "UniformWeights",
-        "clients": "Federation federation_from_arrays make_federation",
+        "federation": "Federation federation_from_arrays make_federation",
         "history": "History",
-        "rounds": "Plan Strategy keep_latest keep_total run",
+        "partition": "ClassesPerClient Dirichlet IID Mavericks MissingClassWarning Mixed "
+        "Partitioner QuantitySkew",
+        "policies": "ClassCosine Estimated Exact LateJoiners LeaveOneOut NoValue Proportional "
+        "RandomValues ShuffledValues SizeAsValue SizeWeighted UniformSelection UniformWeights",
         "learners": "retraining_game",
-        "retraining_cache": "RetrainingCache",
         "retraining": "federation_game train_with_sizes",
+        "retraining_cache": "RetrainingCache",
         "round_games": "round_game",
+        "rounds": "ClientTable Plan Round Strategy keep_latest keep_total run",
     }
 )
 

@@ -1,7 +1,7 @@
 """Clients that misbehave: with their data, or with what they send.
 
-Attacks on the data are callables, the :data:`~fedkit.federated.clients.Transform` of a federation;
-attacks on the update replace what reaches the server.  Both draw from streams of their own: a
+An attack on the data is a function ``(x, y, rng) -> (x, y)``, as a federation's transforms are; an
+attack on the update has a method ``update(honest, rng)``.  Both draw from streams of their own: a
 client that misbehaves changes no other client's numbers.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedkit.checks import having, real, whole
-from fedkit.federated.clients import Federation, Transform
-from fedkit.federated.valuers import Round
+from fedkit.federated.federation import Federation, Transform
 from fedkit.streams import Streams
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "LabelPermutation", "RandomData", "RandomUpdate", "ScaledUpdate", "UpdateAttack", "check_cast",
 ]  # fmt: skip
 
-Tensor = torch.Tensor
 Pair = tuple[Tensor, Tensor]
 
 
@@ -35,30 +34,30 @@ class UpdateAttack(Protocol):
         """What is sent in the place of the honest update ``[P]``."""
 
 
-def _check_labels(transform: _Relabel | LabelNoise, y: Tensor) -> None:
-    if len(y) and int(y.max()) >= transform.n_classes:
-        raise ValueError(
-            f"{type(transform).__name__} has n_classes={transform.n_classes}, and a label is "
-            f"{int(y.max())}; give the number of classes of the data"
-        )
-
-
 def _drawn(share: float, n: int, rng: np.random.Generator) -> Tensor:
     """Positions of a share of n samples, rounded to whole ones."""
     return torch.from_numpy(rng.permutation(n)[: round(share * n)])
 
 
+# ------------------------------------------------------------------------- attacks on the data
+
+
+def _check_labels(attack: LabelFlip | LabelPermutation | LabelNoise, y: Tensor) -> None:
+    if len(y) and int(y.max()) >= attack.n_classes:
+        raise ValueError(
+            f"{type(attack).__name__} has n_classes={attack.n_classes}, and a label is "
+            f"{int(y.max())}; give the number of classes of the data"
+        )
+
+
 @dataclass(frozen=True)
-class _Relabel:
+class LabelFlip:
+    """Every label c becomes ``n_classes - 1 - c`` (Tolpegin et al. 2020; FedMS, section 5.1)."""
+
     n_classes: int
 
     def __post_init__(self) -> None:
         whole("n_classes", self.n_classes, 2)
-
-
-@dataclass(frozen=True)
-class LabelFlip(_Relabel):
-    """Every label c becomes ``n_classes - 1 - c`` (Tolpegin et al. 2020; FedMS, section 5.1)."""
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
         _check_labels(self, y)
@@ -66,8 +65,13 @@ class LabelFlip(_Relabel):
 
 
 @dataclass(frozen=True)
-class LabelPermutation(_Relabel):
+class LabelPermutation:
     """A fixed permutation without a fixed point, drawn once per client (FedTSV's adversary)."""
+
+    n_classes: int
+
+    def __post_init__(self) -> None:
+        whole("n_classes", self.n_classes, 2)
 
     def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
         _check_labels(self, y)
@@ -130,14 +134,7 @@ class RandomData:
 
 @dataclass(frozen=True)
 class Backdoor:
-    """A square of three bright pixels in the lower right corner of some images, labelled `target`.
-
-    Parameters
-    ----------
-    share : float
-        Rounded to whole images.
-    target : int
-    """
+    """Three by three bright pixels in the lower right corner of a share of images, as `target`."""
 
     share: float
     target: int = 0
@@ -153,6 +150,9 @@ class Backdoor:
             images[chosen, ..., -3:, -3:] = x.max()
             labels[chosen] = self.target
         return images, labels
+
+
+# ----------------------------------------------------------------------- attacks on the update
 
 
 @dataclass(frozen=True)
@@ -189,6 +189,9 @@ class ScaledUpdate:
 
     def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
         return self.factor * honest
+
+
+# ------------------------------------------------------------------------------ who does what
 
 
 @dataclass(frozen=True)
@@ -233,6 +236,16 @@ class Adversaries:
         """Name of a client's attack; "honest" for those without one."""
         return type(self.attacks[client]).__name__ if client in self.attacks else "honest"
 
+    @property
+    def tampering(self) -> frozenset[int]:
+        """Clients who send another update than their training gave."""
+        return frozenset(i for i, attack in self.attacks.items() if not callable(attack))
+
+    @property
+    def transforms(self) -> dict[int, Transform]:
+        """What the others do to their data."""
+        return {i: attack for i, attack in self.attacks.items() if callable(attack)}
+
     def data(self, federation: Federation) -> Federation:
         """The federation in which these clients misuse their data.
 
@@ -247,26 +260,18 @@ class Adversaries:
         federation.check_clients(*self.attacks)
         if all(int(i) in self.attacks for i in np.flatnonzero(federation.sizes)):
             raise ValueError("every client with data misbehaves; leave at least one honest")
-        misused = {i: a for i, a in self.attacks.items() if callable(a)}
-        other = sorted(
-            i for i, done in federation.transforms.items() if misused.get(i, done) != done
-        )
-        if other:
+        done, mine = federation.transforms, self.transforms
+        if other := sorted(i for i in done if i in mine and mine[i] != done[i]):
             raise ValueError(
                 f"clients {other} transform their data already, which this would replace: make one "
                 "transform of both"
             )
-        told = federation.with_transforms(misused)
+        told = federation.with_transforms(mine)
         return replace(told, tampering=federation.tampering | self.tampering)
 
-    def attack(self, r: Round) -> Tensor:
-        """The updates that reach the server: the hook of :func:`fedkit.federated.rounds.run`."""
+    def attack(self, r: Any) -> Tensor:
+        """The updates of a round that reach the server, float32[k, P]: the hook of ``fk.run``."""
         return self.sent(r.updates, r.participants.tolist(), r.streams)
-
-    @property
-    def tampering(self) -> frozenset[int]:
-        """Clients who send another update than their training gave."""
-        return frozenset(i for i, attack in self.attacks.items() if not callable(attack))
 
     def sent(self, updates: Tensor, clients: Sequence[int], streams: Streams) -> Tensor:
         """What these clients send in the place of updates [k, P], in the round of the streams."""
@@ -280,16 +285,14 @@ class Adversaries:
 
 def check_cast(federation: Federation, adversaries: Adversaries | None) -> None:
     """Refuse half a cast: a federation without its attack, or an attack without its data."""
-    sent = frozenset() if adversaries is None else adversaries.tampering
-    if honest := sorted(federation.tampering - sent):
+    cast = Adversaries({}) if adversaries is None else adversaries
+    if honest := sorted(federation.tampering - cast.tampering):
         raise ValueError(
             f"clients {honest} of the federation misuse their updates, and nobody is told how; "
             "pass attack=adversaries.attack (adversaries=adversaries to train_with_sizes, "
             "federation_game and fk.arena.compare)"
         )
-    attacks = {} if adversaries is None else adversaries.attacks
-    owed = sorted(i for i, a in attacks.items() if callable(a) and i not in federation.transforms)
-    if owed:
+    if owed := sorted(cast.transforms.keys() - federation.transforms.keys()):
         raise ValueError(
             f"clients {owed} of the adversaries misuse their data, and the federation has honest "
             "ones; pass adversaries.data(federation)"

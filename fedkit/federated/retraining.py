@@ -17,7 +17,7 @@ from torch import Tensor
 from fedkit.checks import brief, choice, flag, function, having, whole
 from fedkit.extras import bar
 from fedkit.federated.adversaries import Adversaries, check_cast
-from fedkit.federated.clients import Federation
+from fedkit.federated.federation import Federation
 from fedkit.federated.sample_space import SampleSpace, in_sample_space, plain_and_dense
 from fedkit.games.coalitions import Coalitions
 from fedkit.games.game import Game

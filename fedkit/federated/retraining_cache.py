@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from fedkit.atomic import write_arrays
-from fedkit.federated.clients import Federation
+from fedkit.federated.federation import Federation
 from fedkit.federated.retraining import check_sizes, train_with_sizes
 from fedkit.learning.models import Model
 from fedkit.learning.training import LocalSGD

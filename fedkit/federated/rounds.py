@@ -1,4 +1,4 @@
-"""The round loop: select -> train -> value -> aggregate.
+"""The round loop: select, train, value, aggregate, remember.
 
 Several federations (replicates, one seed each) run in lockstep, and a replicate gives the same
 numbers alone and among others, up to the rounding of float32: every draw comes from a stream named
@@ -9,89 +9,287 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from fedkit.checks import brief, choice, function, having, plain_array, whole
+from fedkit.checks import brief, choice, function, having, numbers, one_line, whole
+from fedkit.estimators import Estimator
 from fedkit.extras import bar
 from fedkit.federated.adversaries import Adversaries, check_cast
-from fedkit.federated.aggregation import Aggregation, Step
-from fedkit.federated.clients import Federation
+from fedkit.federated.federation import Federation
 from fedkit.federated.history import History
-from fedkit.federated.selection import ClientTable, Selection
-from fedkit.federated.valuers import Round, ValuePolicy, check_policy
+from fedkit.federated.round_games import game_of_updates
+from fedkit.games.game import Game, NoGainRule, normalise
 from fedkit.games.valuation import Valuation
-from fedkit.learning.device import find_device
+from fedkit.learning.device import find_device, real_tensor
 from fedkit.learning.evaluation import Evaluator, Score
 from fedkit.learning.models import Model, classifier
 from fedkit.learning.training import LocalSGD, check_batches, train_clients
 from fedkit.streams import Streams
 
-__all__ = ["Plan", "Strategy", "keep_latest", "keep_total", "run"]
+__all__ = [
+    "ClientTable", "Plan", "Round", "Strategy", "check_policy", "check_selection", "check_values",
+    "keep_latest", "keep_total", "run",
+]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+
+# ------------------------------------------------------------------ what the policies are handed
+
+
+@one_line
+@dataclass
+class ClientTable:
+    """What a server knows of its `n` clients between two rounds.
+
+    Attributes
+    ----------
+    sizes : int64[n]
+        Training samples per client.
+    label_counts : int64[n, classes]
+        Training samples per client and class, for the policies that may see them: by the true
+        labels, before clients misuse their data (`losses` are of the data after it).
+    values : float64[n] or float64[n, m]
+        Contribution of each client as the strategy remembers it; zero before its first round.
+    counts : int64[n]
+        Rounds in which the client took part.
+    missed : int64[n]
+        Rounds in which it was selected and its update left out, because it was not finite.
+    round : int
+        Index of the coming round, from 0.
+    memory : dict
+        Further arrays and tensors that policies keep from round to round.
+    losses : callable
+        ``losses(ids)`` asks clients for the mean loss of the global model on their data,
+        float64[len(ids)], in nats.  Set by the round loop.
+    """
+
+    sizes: IntArray
+    label_counts: IntArray
+    values: FloatArray
+    counts: IntArray
+    missed: IntArray = field(default_factory=lambda: np.zeros((), dtype=np.int64))
+    round: int = 0
+    memory: dict[str, Any] = field(default_factory=dict)
+    losses: Callable[[IntArray], FloatArray] | None = field(default=None, repr=False)
+
+    @classmethod
+    def new(
+        cls, sizes: IntArray, label_counts: IntArray, outputs: int | None = None
+    ) -> ClientTable:
+        """The table of a federation that has not run yet."""
+        n = len(sizes)
+        values = np.zeros(n if outputs is None else (n, outputs))
+        return cls(sizes, label_counts, values, *np.zeros((2, n), dtype=np.int64))
+
+    @property
+    def available(self) -> IntArray:
+        """Clients that own data; a client without data is never selected."""
+        return np.flatnonzero(self.sizes > 0)
+
+    @property
+    def selected(self) -> IntArray:
+        """Rounds in which each client was selected, whatever it sent, int64[n]."""
+        return self.counts + self.missed
+
+
+@one_line
+@dataclass(frozen=True)
+class Round:
+    """One round of one federation, as the server sees it after local training.
+
+    Attributes
+    ----------
+    index : int
+        From 0.
+    architecture : Model
+        The network; a row of P numbers is its travelling state.
+    base : float32[P]
+        Global model that the participants started from.
+    updates : float32[k, P]
+        Local model minus `base`, per participant.
+    participants, sizes : int64[k]
+        Client indices, and their training samples.
+    evaluator : Evaluator
+        Utility on the server's validation set.
+    local : LocalSGD
+        How the participants trained.
+    weighting : {"size", "uniform"}
+        How a coalition's updates are averaged.
+    streams : Streams
+        Random streams of this round.
+    left_out : tuple of int
+        Clients that were selected and whose update was not usable (:meth:`finite`).
+    noted : list of float64[k]
+        Weights that :meth:`average` was given.
+    """
+
+    index: int
+    architecture: Model
+    base: Tensor
+    updates: Tensor
+    participants: IntArray
+    sizes: IntArray
+    evaluator: Evaluator
+    local: LocalSGD
+    weighting: Literal["size", "uniform"]
+    streams: Streams
+    left_out: tuple[int, ...] = ()
+    noted: list[FloatArray] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def directions(self) -> Tensor:
+        """The parameters' part of `updates`, on which cosines, lengths and distances act."""
+        return self.architecture.parameters_of(self.updates)
+
+    def game(self, normalised: bool = False, no_gain: NoGainRule = "shift") -> Game:
+        """The coalition game of the round: v(S) is the utility of the model of S.
+
+        Normalised, v(empty) = 0 and v(N) = 1; a round without a gain follows `no_gain`
+        (``fk.normalise``), by default it is only shifted.
+        """
+        sizes = self.sizes if self.weighting == "size" else np.ones(len(self.sizes))
+        game = game_of_updates(self.evaluator, self.base, self.updates, sizes.astype(np.float64))
+        return normalise(game, no_gain=no_gain) if normalised else game
+
+    def average(self, weights: npt.ArrayLike) -> Tensor:
+        """The model ``base + weights @ updates``, float32[P]; the weights are noted.
+
+        Weights, float64[k], are finite, not negative, and sum to 1; all zero, they keep `base`.
+        """
+        given, k = numbers("weights", weights), len(self.participants)
+        fine = given.shape == (k,) and np.isfinite(given).all() and (given >= 0).all()
+        if not fine or (given.any() and abs(given.sum() - 1) > 1e-5):
+            raise ValueError(
+                f"weights are {_shown(given)} for {k} participants; expected one finite number of "
+                "at least 0 for each that sum to 1, or zeros to keep the model"
+            )
+        self.noted.append(given)
+        return self.base + torch.as_tensor(given).to(self.updates) @ self.updates
+
+    def with_updates(self, updates: Tensor | np.ndarray) -> Round:
+        """The round with other updates, float32[k, P], in the place of the trained ones."""
+        shape = tuple(self.updates.shape)
+        if not isinstance(updates, Tensor | np.ndarray) or tuple(updates.shape) != shape:
+            raise ValueError(
+                f"updates are {brief(updates)}; expected a tensor or array of shape {shape}, one "
+                "update per participant, also of an attack"
+            )
+        return replace(self, updates=real_tensor("updates", updates).to(self.updates))
+
+    def finite(self) -> Round:
+        """The round without the participants whose update is not finite; one must be left.
+
+        Nor is one used whose squared length overflows: distances to it would not be finite.
+        """
+        good = torch.isfinite(self.updates.square().sum(dim=1))
+        if good.all():
+            return self
+        if not good.any():
+            raise ValueError(
+                f"round {self.index + 1}: no participant's update is finite (clients "
+                f"{self.participants.tolist()}); local training diverged, lower the learning "
+                f"rate (it is {self.local.lr})"
+            )
+        kept = good.cpu().numpy()
+        return replace(
+            self,
+            updates=self.updates[good],
+            participants=self.participants[kept],
+            sizes=self.sizes[kept],
+            left_out=(*self.left_out, *self.participants[~kept].tolist()),
+        )
+
+
+# ------------------------------------------------------------------------------ the policies
+
+Select = Callable[[ClientTable, int, np.random.Generator], IntArray]
+Value = Callable[[Sequence[Round]], list[Valuation]]
+Aggregate = Callable[[Round, Valuation, ClientTable], Tensor]
 Remember = Callable[[ClientTable, IntArray, Valuation], None]
-Weigh = Callable[[Round, Valuation, ClientTable], FloatArray]
 Probe = Callable[[Round, Valuation], dict[str, float]]
-Attack = Callable[[Round], torch.Tensor]
+Attack = Callable[[Round], Tensor]
+
+#: the form of each policy, and the methods of objects that once stood in its place
+_FORMS = {
+    "select": ("(table, k, rng) -> client numbers", ("select",)),
+    "value": ("(rounds) -> valuations", ("value",)),
+    "aggregate": ("(round, valuation, table) -> next model", ("weights", "step")),
+    "remember": ("(table, ids, valuation)", ()),
+}
 
 
-def keep_latest(clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
+def check_policy(name: str, policy: object) -> None:
+    """Refuse what has not the form of the policy `name`, and show the form."""
+    if isinstance(policy, Estimator):  # it values games, and is told how it would value rounds
+        kind = type(policy).__name__
+        raise ValueError(
+            f"{name} is {kind}(), which estimates a game; wrap it for rounds: "
+            f"fk.Estimated(fk.{kind}(), budget=60)"
+        )
+    if callable(policy) and not isinstance(policy, type):
+        return
+    form, methods = _FORMS[name]
+    told = f"; make one: {policy.__name__}(...)" if isinstance(policy, type) else ""
+    for method in methods:
+        if not told and hasattr(policy, method):
+            told = f", such as its method: {name}=policy.{method}"
+            if method == "weights":
+                told = ", which returns round.average(weights)"
+    raise ValueError(f"{name} is {brief(policy)}; expected a function {form}{told}")
+
+
+def keep_latest(table: ClientTable, ids: IntArray, valuation: Valuation) -> None:
     """A client's value is that of its last round (FedOwen: 'the latest contribution estimate')."""
-    clients.values[ids] = valuation.values
+    table.values[ids] = valuation.values
 
 
-def keep_total(clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
+def keep_total(table: ClientTable, ids: IntArray, valuation: Valuation) -> None:
     """A client's value is the sum over its rounds, in the units of the utility.
 
     Values of a normalised round, shares of its gain, are multiplied by that gain.
     """
-    clients.values[ids] += valuation.values * valuation.scale
+    table.values[ids] += valuation.values * valuation.scale
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """Who takes part, how participants are valued, and how their updates are weighted.
+    """Four functions: who takes part, what they are worth, the next model, what is remembered.
 
     Parameters
     ----------
-    select, value, aggregate
-        The three policies.  `aggregate` is a rule on values and sizes, or a function of the
-        round, its valuation and the clients' table, to which the round was added.  Weights are
-        finite, not negative, and sum to 1; all zero, they keep the global model.  A rule with a
-        method `step` of the same three returns the next model in their place.
+    select : callable
+        ``select(table, k, rng)`` returns distinct client numbers: `k` of them, or fewer, or all
+        where a method's first round asks everybody.
+    value : callable
+        ``value(rounds)`` returns one valuation per round, over its participants; rounds are read,
+        and not changed.
+    aggregate : callable
+        ``aggregate(round, valuation, table)`` returns the next model, float32[P], such as
+        ``round.average(weights)``; the table knows the round already.
     remember : callable
-        Writes a valuation into the clients' table, whose `counts` include the current round.
+        ``remember(table, ids, valuation)`` writes into the table, whose `counts` include the round.
     outputs : int or None
         Values per client; None for one number (a vector-valued utility has one per output).
     """
 
-    select: Selection
-    value: ValuePolicy
-    aggregate: Aggregation | Step | Weigh
+    select: Select
+    value: Value
+    aggregate: Aggregate
     remember: Remember = keep_latest
     outputs: int | None = None
 
     def __post_init__(self) -> None:
-        having("select", self.select, "select")
-        check_policy(self.value)
-        function("remember", self.remember)
+        for name in _FORMS:
+            check_policy(name, getattr(self, name))
         if self.outputs is not None:
             whole("outputs", self.outputs, 1)
-        rule = self.aggregate
-        known = callable(rule) or hasattr(rule, "weights") or hasattr(rule, "step")
-        if isinstance(rule, type) or not known:
-            raise ValueError(
-                f"aggregate is {rule!r}; expected a function of round, valuation and clients, or "
-                "an object with a method weights or step (SizeWeighted(), not SizeWeighted)"
-            )
 
 
 @dataclass(frozen=True)
@@ -105,8 +303,7 @@ class Plan:
     local : LocalSGD
         Local training.
     utility : {"accuracy", "negative_loss", "class_accuracy"} or callable
-        Utility on the server's validation set, as :class:`~fedkit.learning.evaluation.Evaluator`
-        takes it.
+        Utility on the server's validation set, as ``fk.Evaluator`` takes it.
     weighting : {"size", "uniform"}
         How the updates of a coalition are averaged inside v(S).
     evaluate_every : int
@@ -124,9 +321,12 @@ class Plan:
         for name in ("rounds", "participants", "evaluate_every"):
             whole(name, getattr(self, name), 1)
         having("local", self.local, "batches", "lr")
-        if not callable(self.utility):
+        if not callable(self.utility) or isinstance(self.utility, type):
             choice("utility", self.utility, ("accuracy", "negative_loss", "class_accuracy"))
         choice("weighting", self.weighting, ("size", "uniform"))
+
+
+# -------------------------------------------------------------- what the policies give is checked
 
 
 def _name(policy: object) -> str:
@@ -137,12 +337,8 @@ def _shown(array: npt.NDArray[Any]) -> str:
     return " ".join(np.array2string(array, threshold=20).split())
 
 
-def _versions(r: Round) -> tuple[int, ...]:
-    """How often the tensors of a round were changed; tensors of inference mode do not count."""
-    return tuple(x._version for x in (r.base, r.updates) if not x.is_inference())
-
-
 def check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> IntArray:
+    """Return what a selection gave as int64, or refuse it."""
     ids = np.asarray(chosen)
     numbers = ids.ndim == 1 and len(ids) > 0 and ids.dtype.kind in "iu"
     if not numbers or len(np.intersect1d(ids, np.arange(n_clients))) < len(ids):
@@ -155,8 +351,9 @@ def check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> In
 
 
 def check_values(
-    policy: object, valuations: Sequence[Valuation], rounds: Sequence[Round], outputs: int | None
+    policy: object, valuations: Any, rounds: Sequence[Round], outputs: int | None
 ) -> None:
+    """Refuse what are no finite values of every participant."""
     each = () if outputs is None else (outputs,)
     wanted = [(len(r.participants), *each) for r in rounds]
     given: Any = type(valuations).__name__
@@ -178,33 +375,33 @@ def check_values(
             )
 
 
-def weigh(rule: Any, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
-    """The weights that a rule gives to a round's participants, checked."""
-    if callable(rule):
-        given: Any = rule(r, valuation, clients)
-    else:
-        given = rule.weights(valuation.values, r.sizes)
-    w, k = np.asarray(plain_array(given), dtype=np.float64), len(r.participants)
-    fine = w.shape == (k,) and np.isfinite(w).all() and (w >= 0).all()
-    if not fine or (w.any() and abs(w.sum() - 1) > 1e-5):
-        raise ValueError(
-            f"{_name(rule)} gave the weights {_shown(w)} to {k} "
-            "participants; expected one finite number of at least 0 for each that sum to 1, or "
-            "zeros to keep the model"
-        )
-    return w
-
-
-def _check_model(policy: object, model: Any, base: torch.Tensor) -> torch.Tensor:
+def _check_model(policy: object, model: Any, base: Tensor) -> Tensor:
     new = torch.zeros(0)
-    if isinstance(model, torch.Tensor | np.ndarray):
-        new = torch.as_tensor(model).detach().to(base, copy=True)
+    if isinstance(model, Tensor | np.ndarray):
+        new = real_tensor("the next model", model).to(base, copy=True)
     if new.shape != base.shape or not bool(torch.isfinite(new).all()):
         raise ValueError(
-            f"{_name(policy)} returned a model of shape {tuple(new.shape)}; expected {len(base)} "
-            "finite numbers, a tensor or an array: the parameters of the next model"
+            f"{_name(policy)} returned {brief(model)}; expected the next model, {len(base)} finite "
+            "numbers in a tensor or an array, such as round.average(weights)"
         )
     return new
+
+
+def _check_probed(probed: Any, taken: Mapping[str, Any]) -> dict[str, Any]:
+    probed = {} if probed is None else probed
+    if not isinstance(probed, Mapping) or not all(isinstance(name, str) for name in probed):
+        raise ValueError(f"probe returned {brief(probed)}; expected numbers by name, or None")
+    if double := sorted({*probed} & {*taken, "evaluations", "calls", "scale"}):
+        raise ValueError(f"probe returned {double}, which the history has; choose other names")
+    return {name: np.asarray(value).tolist() for name, value in probed.items()}
+
+
+def _versions(r: Round) -> tuple[int, ...]:
+    """How often the tensors of a round were changed; tensors of inference mode do not count."""
+    return tuple(x._version for x in (r.base, r.updates) if not x.is_inference())
+
+
+# ---------------------------------------------------------------------------------- the loop
 
 
 class _Nobody:
@@ -226,24 +423,26 @@ class _Replicate:
     evaluator: Evaluator
     test: Evaluator
     table: ClientTable
-    model: torch.Tensor
+    model: Tensor
 
     def stream(self, t: int) -> Streams:
         return Streams(self.seed).child("round", t)
 
     def losses(self, ids: IntArray) -> FloatArray:
         """Mean loss of the global model on the data of some clients, which must own data."""
-        arch, device = self.evaluator.model, self.evaluator.device
-        data = (self.federation.client_data(int(i)) for i in ids)
-        judges = [Evaluator(arch, x, y, "negative_loss", device=device) for x, y in data]
-        return np.array([-judge.utilities(self.model[None])[0] for judge in judges], np.float64)
+        found = []
+        for i in ids:
+            x, y = self.federation.client_data(int(i))
+            own = Evaluator(self.test.model, x, y, "negative_loss", device=self.test.device)
+            found.append(-own.utilities(self.model[None])[0])
+        return np.array(found, np.float64)
 
 
 @dataclass
 class _Run:
     """Replicates in lockstep."""
 
-    architecture: Model
+    model: Model
     strategy: Strategy
     plan: Plan
     device: torch.device
@@ -256,23 +455,27 @@ class _Run:
     def add(self, f: Federation, seed: int) -> None:
         if not (f.sizes > 0).any():
             raise ValueError("no client of this federation owns data; nothing can be trained")
-        arch, judge = self.architecture, partial(Evaluator, self.architecture, device=self.device)
         if not len(f.y_test):
             raise ValueError("the federation has no test data, on which models are scored")
-        same = (
-            r.test for r in self.replicates
-            if r.federation.x_test is f.x_test and r.federation.y_test is f.y_test
-        )  # fmt: skip
+        check_batches(self.model, self.plan.local, f.sizes.tolist())
+        evaluator, test = cast(Evaluator, _Nobody()), None
+        if len(f.y_val):
+            evaluator = Evaluator(
+                self.model, f.x_val, f.y_val, self.plan.utility, device=self.device
+            )
+        for other in self.replicates:  # one test set on the device for all
+            if other.federation.x_test is f.x_test and other.federation.y_test is f.y_test:
+                test = other.test
+        start = self.model.init(Streams(seed).generator("model")).to(self.device)
         replicate = _Replicate(
-            f,
-            seed,
-            judge(f.x_val, f.y_val, self.plan.utility) if len(f.y_val) else cast(Any, _Nobody()),
-            next(same, None) or judge(f.x_test, f.y_test),  # one test set on the device for all
-            ClientTable.new(f.sizes, f.label_counts, self.strategy.outputs),
-            arch.init(Streams(seed).generator("model")).to(self.device),
+            federation=f,
+            seed=seed,
+            evaluator=evaluator,
+            test=test or Evaluator(self.model, f.x_test, f.y_test, device=self.device),
+            table=ClientTable.new(f.sizes, f.label_counts, self.strategy.outputs),
+            model=start,
         )
         replicate.table.losses = replicate.losses
-        check_batches(arch, self.plan.local, f.sizes.tolist())
         self.replicates.append(replicate)
 
     def lap(self, phase: str | None = None) -> None:
@@ -286,84 +489,84 @@ class _Run:
         self.clock = now
 
     def round(self, t: int) -> None:
+        """Play one round of all replicates."""
         self.lap()
-        select = self.strategy.select
-        chosen = []
-        for replicate in self.replicates:
-            replicate.table.round = t
-            rng = replicate.stream(t).generator("select")
-            ids = select.select(replicate.table, self.plan.participants, rng)
-            chosen.append(check_selection(select, ids, replicate.federation.n_clients))
-        updates = self.train(chosen, t)
+        chosen = [self.select(replicate, t) for replicate in self.replicates]
+        trained = self.train(chosen, t)
         self.lap("train")
-
-        rounds = []
-        for replicate, ids, update in zip(self.replicates, chosen, updates, strict=True):
-            r = Round(
-                t, self.architecture, replicate.model, update, ids, replicate.table.sizes[ids],
-                replicate.evaluator, self.plan.local, self.plan.weighting, replicate.stream(t),
-            )  # fmt: skip
-            r = (r if self.attack is None else r.with_updates(self.attack(r))).finite()
-            r.participants.setflags(write=False)
-            r.sizes.setflags(write=False)
-            rounds.append(r)
-        before = [_versions(r) for r in rounds]
-        valuations = self.strategy.value.value(rounds)
-        if before != [_versions(r) for r in rounds]:
-            raise ValueError(
-                f"{_name(self.strategy.value)} changed the updates or the base of round {t + 1} in "
-                "place; work on a clone: what it is handed is what is aggregated"
-            )
-        check_values(self.strategy.value, valuations, rounds, self.strategy.outputs)
+        rounds = [
+            self.received(replicate, ids, updates, t)
+            for replicate, ids, updates in zip(self.replicates, chosen, trained, strict=True)
+        ]
+        valuations = self.value(rounds)
         self.lap("value")
-
         for replicate, ids, r, valuation in zip(
             self.replicates, chosen, rounds, valuations, strict=True
         ):
             replicate.table.missed[np.setdiff1d(ids, r.participants)] += 1
-            weights = self.aggregate(replicate, r, valuation)
-            self.write(replicate, r, valuation, weights)
+            self.aggregate(replicate, r, valuation)
+            self.write(replicate, r, valuation)
         self.lap("aggregate and test")
 
-    def train(self, chosen: Sequence[IntArray], t: int) -> list[torch.Tensor]:
+    def select(self, replicate: _Replicate, t: int) -> IntArray:
+        replicate.table.round = t
+        rng = replicate.stream(t).generator("select")
+        ids = self.strategy.select(replicate.table, self.plan.participants, rng)
+        return check_selection(self.strategy.select, ids, replicate.federation.n_clients)
+
+    def train(self, chosen: Sequence[IntArray], t: int) -> list[Tensor]:
         """Local training of all participants of all replicates; updates [k, P] per replicate."""
         jobs = [(r, int(i)) for r, ids in zip(self.replicates, chosen, strict=True) for i in ids]
         start = torch.stack([r.model for r, _ in jobs])
         data = [r.federation.client_data(i) for r, i in jobs]
         rngs = [r.stream(t).generator("client", i) for r, i in jobs]
-        ended = train_clients(
-            self.architecture, start, data, self.plan.local, rngs, device=self.device
-        )
+        ended = train_clients(self.model, start, data, self.plan.local, rngs, device=self.device)
         return list((ended.to(self.device) - start).split([len(ids) for ids in chosen]))
 
-    def aggregate(self, replicate: _Replicate, r: Round, valuation: Valuation) -> FloatArray:
-        """Remember the values, take the step, and return the participants' weights (or nan)."""
-        table, rule = replicate.table, self.strategy.aggregate
+    def received(self, replicate: _Replicate, ids: IntArray, updates: Tensor, t: int) -> Round:
+        """The round as it reaches the server: after the attack, and without broken updates."""
+        r = Round(
+            t, self.model, replicate.model, updates, ids, replicate.table.sizes[ids],
+            replicate.evaluator, self.plan.local, self.plan.weighting, replicate.stream(t),
+        )  # fmt: skip
+        if self.attack is not None:
+            r = r.with_updates(self.attack(r))
+        r = r.finite()
+        r.participants.setflags(write=False)
+        r.sizes.setflags(write=False)
+        return r
+
+    def value(self, rounds: list[Round]) -> list[Valuation]:
+        before = [_versions(r) for r in rounds]
+        valuations = self.strategy.value(rounds)
+        if before != [_versions(r) for r in rounds]:
+            raise ValueError(
+                f"{_name(self.strategy.value)} changed the updates or the base of round "
+                f"{rounds[0].index + 1} in place; work on a clone: what it is handed is what is "
+                "aggregated"
+            )
+        check_values(self.strategy.value, valuations, rounds, self.strategy.outputs)
+        return valuations
+
+    def aggregate(self, replicate: _Replicate, r: Round, valuation: Valuation) -> None:
+        """Remember the values, and take the step."""
+        table = replicate.table
         table.counts[r.participants] += 1
         self.strategy.remember(table, r.participants, valuation)
-        if hasattr(rule, "step"):
-            replicate.model = _check_model(rule, rule.step(r, valuation, table), r.base)
-            return np.full(len(r.participants), np.nan)
-        weights = weigh(rule, r, valuation, table)
-        step = torch.as_tensor(weights, dtype=r.updates.dtype, device=r.updates.device)
-        replicate.model = r.base + step @ r.updates
-        return weights
+        model = self.strategy.aggregate(r, valuation, table)
+        replicate.model = _check_model(self.strategy.aggregate, model, r.base)
 
-    def write(self, replicate: _Replicate, r: Round, v: Valuation, weights: FloatArray) -> None:
+    def write(self, replicate: _Replicate, r: Round, valuation: Valuation) -> None:
         t, last = r.index + 1, r.index + 1 == self.plan.rounds
         accuracy = float("nan")
         if last or t % self.plan.evaluate_every == 0:
             accuracy = float(replicate.test.utilities(replicate.model[None])[0])
         row = {"seed": replicate.seed, "round": t, "accuracy": accuracy}
-        probed = self.probe(r, v) if self.probe is not None else None
-        probed = {} if probed is None else probed
-        if not isinstance(probed, Mapping) or not all(isinstance(name, str) for name in probed):
-            raise ValueError(f"probe returned {brief(probed)}; expected numbers by name, or None")
-        own = {"left_out": [*r.left_out], "last": last}
-        if taken := sorted({*probed} & {*row, *own, "evaluations", "calls", "scale"}):
-            raise ValueError(f"probe returned {taken}, which the history has; choose other names")
-        more = {name: np.asarray(value).tolist() for name, value in probed.items()}
-        self.history.add(row, r.participants, v, weights, **own, **more)
+        more = {"left_out": [*r.left_out], "last": last}
+        if self.probe is not None:
+            more |= _check_probed(self.probe(r, valuation), row | more)
+        weights = r.noted[-1] if r.noted else np.full(len(r.participants), np.nan)
+        self.history.add(row, r.participants, valuation, weights, **more)
 
 
 def run(
@@ -384,14 +587,14 @@ def run(
     ----------
     federations : sequence of Federation
         One per replicate; they may share their tensors.
-    architecture, strategy, plan
-        The model, the policies, and what is fixed across strategies.  A torch module is taken as
-        ``fk.Evaluator`` takes it: every seed starts from its state, and clients
-        train in training mode all parameters that ask for a gradient; running statistics are
-        averaged with them.
+    architecture : Model or torch.nn.Module
+        Of a module every seed starts from its state, and clients train in training mode all
+        parameters that ask for a gradient; running statistics are averaged with them.
+    strategy, plan
+        The policies, and what is fixed across strategies.
     seeds : sequence of int
         Root seed per replicate.  Equal seeds give equal initial models and client batches under
-        different strategies, and equal draws of one selector, so comparisons can be paired.
+        different strategies, and equal draws of one selection, so comparisons can be paired.
     device : optional
         None takes CUDA where it is available.
     probe : callable or None
@@ -399,7 +602,7 @@ def run(
         the history does not have, join it.
     attack : callable or None
         Maps a round to the updates that reach the server, float32[k, P]: misbehaving clients.
-        That of ``Adversaries`` comes with the federations of their ``data``.
+        That of ``fk.Adversaries`` comes with the federations of their ``data``.
     progress : bool
         Show a progress bar.
 
@@ -412,8 +615,8 @@ def run(
     ------
     ValueError
         If seeds and federations do not match, there are fewer clients than participants, no
-        client owns data, a policy returns what is no selection, no values, no weights or no
-        model, or no update of a round is finite.
+        client owns data, a policy returns what is no selection, no values or no model, or no
+        update of a round is finite.
 
     Notes
     -----
@@ -423,38 +626,11 @@ def run(
     An update that is not finite, or so long that its squared length is not (about 10¹⁹), is left
     out of its round: neither valued nor aggregated, and the client's remembered value stays.
     """
-    known = isinstance(federations, Sequence) and not isinstance(federations, str)
-    wrong = [f for f in federations if not isinstance(f, Federation)] if known else [federations]
-    if wrong:
-        raise ValueError(
-            f"federations {'holds' if known else 'is'} {brief(wrong[0])}; expected a list of "
-            "federations"
-        )
-    having("strategy", strategy, "select", "value", "aggregate", "remember")
-    having("plan", plan, "rounds", "participants", "local", "evaluate_every")
-    if not isinstance(seeds, Sequence | np.ndarray) or isinstance(seeds, str):
-        raise ValueError(f"seeds is {brief(seeds)}; expected a list of whole numbers")
-    seeds = [whole("seeds", seed, 0) for seed in seeds]
-    for name, given in (("probe", probe), ("attack", attack)):
-        if given is not None:
-            function(name, given)
-    actors = getattr(attack, "__self__", None)
-    if attack is None or isinstance(actors, Adversaries):  # of another function nothing is known
-        for federation in federations:
-            check_cast(federation, actors)
-    if len(federations) != len(seeds) or len(set(seeds)) != len(seeds) or not seeds:
-        raise ValueError(
-            f"{len(federations)} federations and seeds {list(seeds)}; "
-            "give one distinct seed per federation"
-        )
-    few = min(f.n_clients for f in federations)
-    if plan.participants > few:
-        raise ValueError(
-            f"plan has {plan.participants} participants and a federation {few} clients"
-        )
+    seeds = _checked(federations, strategy, plan, seeds, probe, attack)
     place = find_device(device)
     if isinstance(architecture, nn.Module):
         architecture = classifier("architecture", architecture, federations[0].x)
+    having("architecture", architecture, "init", "row", "size")
     lockstep = _Run(architecture, strategy, plan, place, probe, attack)
     for federation, seed in zip(federations, seeds, strict=True):
         lockstep.add(federation, seed)
@@ -470,3 +646,39 @@ def run(
         raise
     lockstep.history.models = torch.stack([r.model for r in lockstep.replicates]).cpu()
     return lockstep.history
+
+
+def _checked(
+    federations: Any, strategy: Any, plan: Any, seeds: Any, probe: Any, attack: Any
+) -> list[int]:
+    """Return the seeds of a run, or refuse what it is given."""
+    known = isinstance(federations, Sequence) and not isinstance(federations, str)
+    wrong = [f for f in federations if not isinstance(f, Federation)] if known else [federations]
+    if wrong:
+        raise ValueError(
+            f"federations {'holds' if known else 'is'} {brief(wrong[0])}; expected a list of "
+            "federations"
+        )
+    having("strategy", strategy, "select", "value", "aggregate", "remember")
+    having("plan", plan, "rounds", "participants", "local", "evaluate_every")
+    if not isinstance(seeds, Sequence | np.ndarray) or isinstance(seeds, str | bytes | bytearray):
+        raise ValueError(f"seeds is {brief(seeds)}; expected a list of whole numbers")
+    seeds = [whole("seeds", seed, 0) for seed in seeds]
+    for name, given in (("probe", probe), ("attack", attack)):
+        if given is not None:
+            function(name, given)
+    actors = getattr(attack, "__self__", None)
+    if attack is None or isinstance(actors, Adversaries):  # of another function nothing is known
+        for federation in federations:
+            check_cast(federation, actors)
+    if len(federations) != len(seeds) or len(set(seeds)) != len(seeds) or not seeds:
+        raise ValueError(
+            f"{len(federations)} federations and seeds {seeds}; "
+            "give one distinct seed per federation"
+        )
+    few = min(f.n_clients for f in federations)
+    if plan.participants > few:
+        raise ValueError(
+            f"plan has {plan.participants} participants and a federation {few} clients"
+        )
+    return seeds

@@ -31,7 +31,7 @@ from fedkit.federated import (
     make_federation,
     run,
 )
-from fedkit.federated.partitioners import Dirichlet
+from fedkit.federated.partition import Dirichlet
 from fedkit.learning import LocalSGD, Model, build
 
 __all__ = ["Setting", "difference", "play"]

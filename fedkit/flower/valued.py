@@ -11,19 +11,20 @@ import torch
 
 from fedkit.checks import choice, having, whole
 from fedkit.extras import need
-from fedkit.federated.aggregation import Aggregation, SizeWeighted
 from fedkit.federated.history import History
+from fedkit.federated.policies import SizeWeighted, UniformSelection
 from fedkit.federated.rounds import (
+    Aggregate,
+    ClientTable,
     Remember,
-    Weigh,
+    Round,
+    Select,
+    Value,
     check_selection,
     check_values,
     keep_latest,
-    weigh,
 )
 from fedkit.federated.rounds import Strategy as Policies
-from fedkit.federated.selection import ClientTable, Selection, UniformSelection
-from fedkit.federated.valuers import Round, ValuePolicy
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.models import Model
 from fedkit.learning.training import LocalSGD
@@ -77,12 +78,12 @@ class Valued(Strategy):
     ----------
     inner : flwr.serverapp.strategy.Strategy
         Such as ``FedAvg(fraction_evaluate=0.0)``.
-    value : ValuePolicy
+    value : callable
         Such as ``fk.Exact()`` or ``fk.Estimated(fk.GTGShapley(), budget=50)``.
     evaluator : Evaluator
         Utility on the server's validation set; its model has the state that clients
         send: ``ArrayRecord(module.state_dict())``.
-    select : Selection, optional
+    select : callable, optional
         Keeps some of the nodes that `inner` has sampled; all are asked until one has replied.
         ``label_counts`` and ``losses`` stay unknown.
     participants : int, optional
@@ -90,10 +91,10 @@ class Valued(Strategy):
     newcomers : int, optional
         How many nodes that never replied are asked beside them, drawn at random: nothing is known
         of them, and a node that left may be back under another id.  By default `participants`.
-    aggregate : Aggregation or callable, optional
-        Weights from the values, as in ``fk.Strategy``.  They take the place of the number
-        of samples in the replies, so `inner` must be one that averages by it (FedAvg, FedProx,
-        FedAvgM, FedAdam, ...); the mean of the clients' metrics is then weighted so too.
+    aggregate : callable, optional
+        As in ``fk.Strategy``, by ``round.average(weights)``.  The weights take the place of the
+        number of samples in the replies, so `inner` must be one that averages by it (FedAvg,
+        FedProx, FedAvgM, FedAdam, ...); the clients' metrics are then weighted so too.
     remember, outputs
         As in ``fk.Strategy``.
     test : Evaluator, optional
@@ -121,13 +122,13 @@ class Valued(Strategy):
     def __init__(
         self,
         inner: Strategy,
-        value: ValuePolicy,
+        value: Value,
         evaluator: Evaluator,
         *,
-        select: Selection | None = None,
+        select: Select | None = None,
         participants: int | None = None,
         newcomers: int | None = None,
-        aggregate: Aggregation | Weigh | None = None,
+        aggregate: Aggregate | None = None,
         remember: Remember = keep_latest,
         outputs: int | None = None,
         test: Evaluator | None = None,
@@ -206,7 +207,7 @@ class Valued(Strategy):
         table = replace(self.table, sizes=np.where(here, self.table.sizes, 0))
         if len(table.available):
             rng = self._stream(server_round).generator("select")
-            ids = self.select.select(table, self.participants, rng)
+            ids = self.select(table, self.participants, rng)
             chosen = check_selection(self.select, ids, len(here)).tolist()
             kept.update(k for k, i in enumerate(asked) if i in chosen)
         return [m for k, m in enumerate(messages) if k in kept]
@@ -233,7 +234,7 @@ class Valued(Strategy):
             np.array(sizes), self.evaluator, self.local, self.weighting,
             self._stream(server_round), left_out=tuple(unusable.tolist()),
         )  # fmt: skip
-        valuations = self.value.value([r])
+        valuations = self.value([r])
         check_values(self.value, valuations, [r], self.outputs)
         (valuation,) = valuations
         table.counts[r.participants] += 1
@@ -242,7 +243,13 @@ class Valued(Strategy):
 
         weights = np.full(len(good), np.nan)
         if self.aggregate is not None:
-            weights = weigh(self.aggregate, r, valuation, table)
+            self.aggregate(r, valuation, table)
+            if not r.noted:
+                raise ValueError(
+                    "aggregate gave the next model without round.average(weights); in Flower the "
+                    "inner strategy makes it, of these weights"
+                )
+            weights = r.noted[-1]
             for message, weight in zip(good, weights, strict=True):
                 _metrics(message)[self._size_key] = float(weight)
             good = tuple(m for m, weight in zip(good, weights, strict=True) if weight > 0)

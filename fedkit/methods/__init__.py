@@ -9,7 +9,8 @@ from fedkit.extras import homes, later
 
 _LATER = homes(
     {
-        "cgsv": "CosineValues LeaveOneOut OracleWeights RunningCosine cosine_game",
+        "baselines": "CosineValues FedEMD GreedyFed Oracle OracleWeights PowerOfChoice "
+        "RunningCosine RunningValue SFedAvg cosine_game",
         "fedccea": "Fit Simulations contribution_index contribution_values fit_aam simulate",
         "fedms": "Accumulate CoresetWeights FedMS MaverickGTG MaverickMR MaverickTMR "
         "MaverickValues ScoreSelection class_difficulty class_scores",
@@ -17,7 +18,6 @@ _LATER = homes(
         "fedtsv": "ContributionWeights FedTSV TrajectoryValues gram_matrix reference_updates "
         "trajectory_game",
         "one_round": "value",
-        "selection_baselines": "FedEMD GreedyFed Oracle PowerOfChoice RunningValue SFedAvg",
     }
 )
 

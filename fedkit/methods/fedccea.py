@@ -26,7 +26,7 @@ from scipy.special import expit
 from torch import Tensor
 
 from fedkit.checks import choice, one_line, real, vector, warn, whole
-from fedkit.federated.clients import Federation
+from fedkit.federated.federation import Federation
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
 from fedkit.games.valuation import Valuation
 from fedkit.learning.models import Model

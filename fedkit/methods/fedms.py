@@ -3,10 +3,6 @@
 The estimators value any game that answers ``float[B, classes]`` with accuracies in [0, 1].  What
 the paper says twice and differently is an argument of :class:`FedMS`: `aggregate`, `units` and
 `against`.
-
-Every estimator also names the *coreset*: among the non-empty coalitions that it evaluated, the
-first one with the largest sum of class accuracies (Algorithm 1, line 24).  With the empty one, the
-model as it was, no coreset could be worse than the model before, and none be discarded.
 """
 
 from __future__ import annotations
@@ -17,15 +13,15 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from fedkit.checks import choice, having, real, vector, whole
 from fedkit.estimators import Estimator, estimate_many
 from fedkit.estimators.accumulators import MeanAccumulator
 from fedkit.estimators.driver import Budget, Count, Requests
 from fedkit.estimators.walks import RunningMeans, check_size, guided_orders, walk
-from fedkit.federated.rounds import Strategy
-from fedkit.federated.selection import ClientTable
-from fedkit.federated.valuers import Round
+from fedkit.federated.policies import top
+from fedkit.federated.rounds import ClientTable, Round, Strategy
 from fedkit.games.coalitions import all_coalitions, ends
 from fedkit.games.exact import semivalue, shapley_weights
 from fedkit.games.game import Game, table_game, tabulate
@@ -34,7 +30,7 @@ from fedkit.games.valuation import Valuation
 __all__ = [
     "Accumulate", "CoresetAccumulator", "CoresetWeights", "FedMS", "MaverickGTG", "MaverickMR",
     "MaverickTMR", "MaverickValues", "ScoreSelection", "class_difficulty", "class_scores",
-    "distance", "game_of", "rewards", "sample_by_score",
+    "distance", "rewards", "sample_by_score",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
@@ -42,82 +38,7 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 Norm = Literal["mean", "max", "sum", "euclidean"]
 
-
-def class_scores(values: FloatArray, difficulty: FloatArray) -> FloatArray:
-    """Weighted sum over classes, float64[n]: the score of Eq. 9, the Shapley reward of Eq. 13.
-
-    Of values float64[n, classes], accumulated (S) or of one round, and :func:`class_difficulty`.
-    """
-    return np.asarray(values, dtype=np.float64) @ np.asarray(difficulty, dtype=np.float64)
-
-
-def class_difficulty(accuracy: FloatArray, temperature: float = 0.01) -> FloatArray:
-    """Weight of each class: a softmax of the error rates (FedMS, Eq. 10); they sum to 1.
-
-    Of accuracies float64[classes] in [0, 1]; with the paper's T = 0.01 a class that is three points
-    better weighs 5% of the worst.
-    """
-    real("temperature", temperature, 0.0, above=True)
-    accuracy = vector("accuracy", accuracy)
-    if accuracy.min() < 0 or accuracy.max() > 1:
-        raise ValueError(f"accuracy is {accuracy}; expected fractions in [0, 1], not percent")
-    # Differences before the division: no temperature overflows.
-    weights = np.exp((accuracy.min() - accuracy) / temperature)
-    return np.asarray(weights / weights.sum(), dtype=np.float64)
-
-
-_NORMS: dict[str, Callable[..., Any]] = {
-    "mean": np.mean,
-    "max": np.max,
-    "sum": np.sum,
-    "euclidean": np.linalg.norm,
-}
-
-
-def distance(a: FloatArray, b: FloatArray, norm: Norm = "mean") -> FloatArray:
-    """Size of ``a - b`` over the last axis, the classes.
-
-    The paper names no norm of ``|v_N - v_0| > eps``; in "mean" its threshold means what it means
-    for GTG-Shapley's single accuracy.
-    """
-    choice("norm", norm, _NORMS)
-    return np.asarray(_NORMS[norm](np.abs(np.asarray(a) - np.asarray(b)), axis=-1))
-
-
-class CoresetAccumulator(MeanAccumulator):
-    """Values of the classes, and the coreset: the best coalition among all that were asked for."""
-
-    def __init__(self, temperature: float) -> None:
-        super().__init__()
-        self.temperature = temperature
-        self.exact: FloatArray | None = None  # where all coalitions were seen
-
-    def see(self, coalitions: BoolArray, accuracies: FloatArray) -> None:
-        """Look at evaluated coalitions ``bool[b, n]`` with class accuracies ``[b, classes]``."""
-        if accuracies.ndim != 2:
-            raise ValueError(
-                f"utilities have shape {accuracies.shape}; Maverick-Shapley needs one per class, "
-                '[B, classes]: use the utility "class_accuracy"'
-            )
-        rows = np.flatnonzero(coalitions.any(axis=1))
-        if not len(rows):
-            return
-        totals = accuracies[rows].sum(axis=1)
-        best = int(rows[totals.argmax()])
-        # A rounding error is no improvement.
-        if totals.max() > self.info.get("coreset_total", -np.inf) + 1e-12:
-            self.info.update(
-                coreset=coalitions[best].copy(),
-                coreset_accuracy=accuracies[best].copy(),
-                coreset_total=float(totals.max()),
-                beta=class_difficulty(accuracies[best], self.temperature),
-            )
-
-    def values(self) -> FloatArray | None:
-        return super().values() if self.exact is None else self.exact
-
-    def standard_errors(self) -> FloatArray:
-        return super().standard_errors() if self.exact is None else np.zeros_like(self.exact)
+# ------------------------------------------------- Algorithms 3, 4 and 1: values of every class
 
 
 class _ClassWise(Estimator):
@@ -283,6 +204,104 @@ class MaverickGTG(_ClassWise):
         return bool(relative.mean() < self.convergence)
 
 
+_NORMS: dict[str, Callable[..., Any]] = {
+    "mean": np.mean,
+    "max": np.max,
+    "sum": np.sum,
+    "euclidean": np.linalg.norm,
+}
+
+
+def distance(a: FloatArray, b: FloatArray, norm: Norm = "mean") -> FloatArray:
+    """Size of ``a - b`` over the last axis, the classes.
+
+    The paper names no norm of ``|v_N - v_0| > eps``; in "mean" its threshold means what it means
+    for GTG-Shapley's single accuracy.
+    """
+    choice("norm", norm, _NORMS)
+    return np.asarray(_NORMS[norm](np.abs(np.asarray(a) - np.asarray(b)), axis=-1))
+
+
+class CoresetAccumulator(MeanAccumulator):
+    """Values of the classes, and the coreset (Algorithm 1, line 24).
+
+    The coreset is the first coalition with the largest sum of class accuracies among the non-empty
+    ones that were evaluated.  With the empty one, the model as it was, no coreset could be worse
+    than the model before, and none be discarded.
+    """
+
+    def __init__(self, temperature: float) -> None:
+        super().__init__()
+        self.temperature = temperature
+        self.exact: FloatArray | None = None  # where all coalitions were seen
+
+    def see(self, coalitions: BoolArray, accuracies: FloatArray) -> None:
+        """Look at evaluated coalitions ``bool[b, n]`` with class accuracies ``[b, classes]``."""
+        if accuracies.ndim != 2:
+            raise ValueError(
+                f"utilities have shape {accuracies.shape}; Maverick-Shapley needs one per class, "
+                '[B, classes]: use the utility "class_accuracy"'
+            )
+        rows = np.flatnonzero(coalitions.any(axis=1))
+        if not len(rows):
+            return
+        totals = accuracies[rows].sum(axis=1)
+        best = int(rows[totals.argmax()])
+        # A rounding error is no improvement.
+        if totals.max() > self.info.get("coreset_total", -np.inf) + 1e-12:
+            self.info.update(
+                coreset=coalitions[best].copy(),
+                coreset_accuracy=accuracies[best].copy(),
+                coreset_total=float(totals.max()),
+                beta=class_difficulty(accuracies[best], self.temperature),
+            )
+
+    def values(self) -> FloatArray | None:
+        return super().values() if self.exact is None else self.exact
+
+    def standard_errors(self) -> FloatArray:
+        return super().standard_errors() if self.exact is None else np.zeros_like(self.exact)
+
+
+# -------------------------------------------------------------------------- Eq. 9, 10 and 13
+
+
+def class_difficulty(accuracy: FloatArray, temperature: float = 0.01) -> FloatArray:
+    """Weight of each class: a softmax of the error rates (FedMS, Eq. 10); they sum to 1.
+
+    Of accuracies float64[classes] in [0, 1]; with the paper's T = 0.01 a class that is three points
+    better weighs 5% of the worst.
+    """
+    real("temperature", temperature, 0.0, above=True)
+    accuracy = vector("accuracy", accuracy)
+    if accuracy.min() < 0 or accuracy.max() > 1:
+        raise ValueError(f"accuracy is {accuracy}; expected fractions in [0, 1], not percent")
+    # Differences before the division: no temperature overflows.
+    weights = np.exp((accuracy.min() - accuracy) / temperature)
+    return np.asarray(weights / weights.sum(), dtype=np.float64)
+
+
+def class_scores(values: FloatArray, difficulty: FloatArray) -> FloatArray:
+    """Weighted sum over classes, float64[n]: the score of Eq. 9, the Shapley reward of Eq. 13.
+
+    Of values float64[n, classes], accumulated (S) or of one round, and :func:`class_difficulty`.
+    """
+    return np.asarray(values, dtype=np.float64) @ np.asarray(difficulty, dtype=np.float64)
+
+
+def rewards(valuation: Valuation) -> FloatArray:
+    """Shapley rewards of a round's participants, float64[k]: ``sum_c beta^c phi_i^c`` (Eq. 13).
+
+    In the unit of the values: percentage points of :class:`FedMS` unless it has fractions.  NaN for
+    round 0, whose query asks for accuracies and pays nobody.
+    """
+    paid = class_scores(valuation.values, valuation.info["beta"])
+    return np.full_like(paid, np.nan) if valuation.info.get("initial") else paid
+
+
+# ------------------------------------------------------------------- Algorithm 2: the four policies
+
+
 def sample_by_score(
     pool: IntArray, scores: FloatArray, k: int, rng: np.random.Generator
 ) -> IntArray:
@@ -290,27 +309,28 @@ def sample_by_score(
 
     These are the k largest of the scores with Gumbel noise, so no difference of them underflows.
     """
-    return np.sort(pool[np.argsort(-(scores + rng.gumbel(size=len(pool))), kind="stable")[:k]])
+    return top(pool, scores + rng.gumbel(size=len(pool)), k)
 
 
 @dataclass(frozen=True)
 class ScoreSelection:
     """Sample clients with probability ``softmax(S beta)`` (FedMS, Eq. 12), all in round 0."""
 
-    def scores(self, clients: ClientTable) -> FloatArray:
-        """The score of every client (Eq. 9), float64[n]."""
-        if "beta" not in clients.memory:
+    def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+        pool = table.available
+        if table.round == 0:
+            return pool
+        if "beta" not in table.memory:
             raise ValueError(
                 "ScoreSelection needs the difficulty of classes: give the strategy "
                 "remember=Accumulate(...), as FedMS does"
             )
-        return class_scores(clients.values, clients.memory["beta"])
+        scores = class_scores(table.values, table.memory["beta"])  # Eq. 9
+        return sample_by_score(pool, scores[pool], k, rng)
 
-    def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        pool = clients.available
-        if clients.round == 0:
-            return pool
-        return sample_by_score(pool, self.scores(clients)[pool], k, rng)
+
+#: participants of whose game a walk would ask for most: it is tabulated, in one batch
+_TABULATED = 7
 
 
 @dataclass(frozen=True)
@@ -333,23 +353,29 @@ class MaverickValues:
     estimator: Estimator
     scale: float = 1.0
 
-    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+    def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
         """Return one valuation ``[k, classes]`` per round, with beta and coreset in its info."""
         later = [r for r in rounds if r.index > 0]
         seeds = [r.streams.child("valuation") for r in later]
-        games = [game_of(r.game()) for r in later]
+        games = [self._game(r) for r in later]
         found = iter(estimate_many(games, self.estimator, seeds=seeds) if later else [])
-        valued = [next(found) if r.index else self._first(r) for r in rounds]
-        return [
-            replace(
-                v, values=self.scale * v.values, standard_errors=self.scale * v.standard_errors,
-                # what turns them into gains of accuracy; own accuracies are none
-                info={**v.info, "scale": 0.0 if v.info.get("initial") else 1 / self.scale},
+        valued = []
+        for r in rounds:
+            v = next(found) if r.index else self._query(r)
+            # what turns values into gains of accuracy; own accuracies are none
+            scale = 1 / self.scale if r.index else 0.0
+            errors = self.scale * v.standard_errors
+            info = {**v.info, "scale": scale}
+            valued.append(
+                replace(v, values=self.scale * v.values, standard_errors=errors, info=info)
             )
-            for v in valued
-        ]  # fmt: skip
+        return valued
 
-    def _first(self, r: Round) -> Valuation:
+    def _game(self, r: Round) -> Game:
+        game = r.game()
+        return tabulate(game) if game.n_players <= _TABULATED else game
+
+    def _query(self, r: Round) -> Valuation:
         k = len(r.participants)
         own = r.evaluator.utilities(r.base + r.updates)
         if own.ndim != 2:
@@ -366,12 +392,39 @@ class MaverickValues:
         return Valuation(own, nothing, k + 1, k + 1, "own accuracy per class", info=info)
 
 
-_TABULATED = 7
+@dataclass(frozen=True)
+class CoresetWeights:
+    """FedAvg's average of all participants, or of the coreset alone.
 
+    Parameters
+    ----------
+    aggregate : {"coreset", "all"}
+        "all" is line 16 of Algorithm 2; "coreset" is what section 4.2 describes: the coreset, or
+        nobody where section 5.1's rule discards it.
 
-def game_of(game: Game) -> Game:
-    """Tabulate a game of few players, in one batch, where a walk would ask for most of it."""
-    return tabulate(game) if game.n_players <= _TABULATED else game
+    Notes
+    -----
+    Algorithm 2 initialises its scores before the first round: the answers to round 0's query of all
+    clients are not aggregated.
+    """
+
+    aggregate: Literal["coreset", "all"] = "coreset"
+
+    def __post_init__(self) -> None:
+        choice("aggregate", self.aggregate, ("coreset", "all"))
+
+    def __call__(self, r: Round, valuation: Valuation, table: ClientTable) -> Tensor:
+        weights = np.asarray(r.sizes, dtype=np.float64)
+        if valuation.info.get("initial"):
+            weights = np.zeros(len(weights))
+        elif self.aggregate == "coreset":
+            if "coreset kept" not in table.memory:
+                raise ValueError(
+                    "CoresetWeights needs to know whether a coreset holds: give the strategy "
+                    "remember=Accumulate(...), as FedMS does"
+                )
+            weights = weights * valuation.info["coreset"] * float(table.memory["coreset kept"])
+        return r.average(weights / (weights.sum() or 1.0))
 
 
 @dataclass(frozen=True)
@@ -416,8 +469,8 @@ class Accumulate:
         first, last = self.tolerance
         return float(first * (last / first) ** min(t / max(self.rounds - 1, 1), 1.0))
 
-    def __call__(self, clients: ClientTable, ids: IntArray, valuation: Valuation) -> None:
-        info, memory = valuation.info, clients.memory
+    def __call__(self, table: ClientTable, ids: IntArray, valuation: Valuation) -> None:
+        info, memory = valuation.info, table.memory
         if "beta" not in info:
             raise ValueError(
                 "the estimator tells no difficulty of classes; take MaverickGTG, MaverickMR or "
@@ -425,58 +478,22 @@ class Accumulate:
             )
         memory["beta"] = np.asarray(info["beta"], dtype=np.float64)
         if info.get("initial"):
-            clients.values[ids] = valuation.values
+            table.values[ids] = valuation.values
             return
-        mixed = self.alpha * clients.values[ids] + (1 - self.alpha) * valuation.values  # Eq. 8
-        clients.values[ids] = mixed
+        mixed = self.alpha * table.values[ids] + (1 - self.alpha) * valuation.values  # Eq. 8
+        table.values[ids] = mixed
         accuracy = np.asarray(info["coreset_accuracy"], dtype=np.float64)
         before = memory.get("coreset accuracy")
         change = 0.0 if before is None else 100 * float((accuracy - before).mean())
-        kept = change >= -self.threshold(clients.round)
+        kept = change >= -self.threshold(table.round)
         memory["coreset kept"] = np.array(float(kept))
         if kept or self.against == "found":
             memory["coreset accuracy"] = accuracy
 
 
 @dataclass(frozen=True)
-class CoresetWeights:
-    """FedAvg's weights over all participants, or over the coreset alone.
-
-    Parameters
-    ----------
-    aggregate : {"coreset", "all"}
-        "all" is line 16 of Algorithm 2; "coreset" is what section 4.2 describes: the coreset, or
-        nobody where section 5.1's rule discards it.
-
-    Notes
-    -----
-    Algorithm 2 initialises its scores before the first round: the answers to round 0's query of all
-    clients are not aggregated.
-    """
-
-    aggregate: Literal["coreset", "all"] = "coreset"
-
-    def __post_init__(self) -> None:
-        choice("aggregate", self.aggregate, ("coreset", "all"))
-
-    def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
-        weights = np.asarray(r.sizes, dtype=np.float64)
-        if valuation.info.get("initial"):
-            weights = np.zeros(len(weights))
-        elif self.aggregate == "coreset":
-            if "coreset kept" not in clients.memory:
-                raise ValueError(
-                    "CoresetWeights needs to know whether a coreset holds: give the strategy "
-                    "remember=Accumulate(...), as FedMS does"
-                )
-            weights = weights * valuation.info["coreset"] * float(clients.memory["coreset kept"])
-        total = weights.sum()
-        return weights / total if total > 0 else np.zeros(len(weights))
-
-
-@dataclass(frozen=True)
 class FedMS:
-    """Settings of FedMS; :meth:`strategy` makes the three policies of them.
+    """Settings of FedMS; :meth:`strategy` makes the policies of them.
 
     Parameters
     ----------
@@ -498,8 +515,7 @@ class FedMS:
     def __post_init__(self) -> None:
         choice("units", self.units, ("percent", "fraction"))
         having("estimator", self.estimator, "sample", "accumulator")
-        CoresetWeights(self.aggregate)
-        Accumulate(self.alpha, self.tolerance, against=self.against)
+        self.strategy(n_classes=2, rounds=1)  # refuses the rest
 
     def strategy(self, n_classes: int, rounds: int) -> Strategy:
         """Return the strategy for a federation; its plan needs the utility "class_accuracy"."""
@@ -510,13 +526,3 @@ class FedMS:
             Accumulate(self.alpha, self.tolerance, rounds, self.against),
             outputs=n_classes,
         )
-
-
-def rewards(valuation: Valuation) -> FloatArray:
-    """Shapley rewards of a round's participants, float64[k]: ``sum_c beta^c phi_i^c`` (Eq. 13).
-
-    In the unit of the values: percentage points of :class:`FedMS` unless it has fractions.  NaN for
-    round 0, whose query asks for accuracies and pays nobody.
-    """
-    paid = class_scores(valuation.values, valuation.info["beta"])
-    return np.full_like(paid, np.nan) if valuation.info.get("initial") else paid

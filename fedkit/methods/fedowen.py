@@ -12,18 +12,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 from scipy.special import betainc
+from torch import Tensor
 
 from fedkit.checks import brief, real, vector, warn, whole
 from fedkit.estimators.accumulators import MeanAccumulator
 from fedkit.estimators.driver import Budget, Count, Estimator, Requests
 from fedkit.estimators.levels import neighbour_marginals, neighbourhoods
 from fedkit.estimators.walks import blocks, check_size, groups
-from fedkit.federated.rounds import Strategy
-from fedkit.federated.selection import ClientTable, draw
-from fedkit.federated.valuers import Estimated, NoValue
+from fedkit.federated.policies import Estimated, draw
+from fedkit.federated.rounds import Aggregate, ClientTable, Round, Select, Strategy
 from fedkit.games.coalitions import ends
 from fedkit.games.exact import shapley_weights
 from fedkit.games.game import Game
+from fedkit.games.valuation import Valuation
 
 __all__ = ["EpsilonGreedy", "FedOwen", "OwenSampling", "OwenTwins", "Softmax"]
 
@@ -240,7 +241,7 @@ class EpsilonGreedy:
         real("confidence", self.confidence, 0.0)
         real("low_gain", self.low_gain, 0.0)
 
-    def probabilities(self, values: FloatArray, counts: IntArray, t: int) -> FloatArray:
+    def probabilities(self, values: npt.ArrayLike, counts: npt.ArrayLike, t: int) -> FloatArray:
         """Selection probabilities of an exploiting round (Algorithm 2, lines 4 to 14).
 
         From the latest contribution of each client, its earlier selections (sigma), and the round,
@@ -260,11 +261,12 @@ class EpsilonGreedy:
             return np.full(len(values), 1 / len(values))  # line 14
         return score / total
 
-    def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        pool = clients.available
+    def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+        pool = table.available
+        whole("k", k, 1)
         if rng.random() < self.epsilon or len(pool) <= k:  # lines 1 and 2
             return draw(pool, k, rng)
-        p = self.probabilities(clients.values[pool], clients.selected[pool], clients.round)
+        p = self.probabilities(table.values[pool], table.selected[pool], table.round)
         likely = np.flatnonzero(p > 0)
         if len(likely) <= k:
             rest = np.setdiff1d(np.arange(len(pool)), likely)
@@ -293,10 +295,14 @@ class Softmax:
     def __post_init__(self) -> None:
         real("scale", self.scale, 0.0)
 
-    def weights(self, values: FloatArray, sizes: IntArray) -> FloatArray:
-        z = np.asarray(values, dtype=np.float64)
+    def weights(self, values: npt.ArrayLike) -> FloatArray:
+        """Weights of the participants, float64[k], of their values, float64[k]."""
+        z = vector("values", values)
         raw = np.exp(self.scale * (z - z.max()))
         return np.asarray(raw / raw.sum())
+
+    def __call__(self, r: Round, valuation: Valuation, table: ClientTable) -> Tensor:
+        return r.average(self.weights(valuation.values))
 
 
 @dataclass(frozen=True)
@@ -318,12 +324,12 @@ class FedOwen:
 
     estimator: Estimator = field(default_factory=OwenSampling)
     budget: int = 40
-    select: EpsilonGreedy = field(default_factory=EpsilonGreedy)
-    aggregate: Softmax = field(default_factory=Softmax)
+    select: Select = field(default_factory=EpsilonGreedy)
+    aggregate: Aggregate = field(default_factory=Softmax)
 
     def __post_init__(self) -> None:
-        Estimated(self.estimator, whole("budget", self.budget, 1))
-        Strategy(self.select, NoValue(), self.aggregate)
+        whole("budget", self.budget, 1)
+        self.strategy()  # refuses the rest
 
     def strategy(self) -> Strategy:
         """Return the strategy; the latest values of the clients are remembered."""

@@ -20,12 +20,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.checks import choice, having, numbers, real
+from fedkit.checks import choice, numbers, real
 from fedkit.estimators import Estimator, estimate_many
-from fedkit.federated.aggregation import Proportional
-from fedkit.federated.rounds import Strategy, keep_total
-from fedkit.federated.selection import ClientTable, Selection, UniformSelection
-from fedkit.federated.valuers import Estimated, Round
+from fedkit.federated.policies import Estimated, UniformSelection, positive_shares
+from fedkit.federated.rounds import ClientTable, Round, Select, Strategy, Value, keep_total
 from fedkit.games.coalitions import Coalitions
 from fedkit.games.exact import shapley
 from fedkit.games.game import Game
@@ -191,7 +189,7 @@ class TrajectoryValues:
         elif self.budget is not None:
             raise ValueError(f"budget is {self.budget}, but exact values need no estimator")
 
-    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+    def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
         if not rounds:
             return []
         references = reference_updates(rounds)
@@ -226,30 +224,29 @@ def _nothing(k: int) -> Valuation:
 
 @dataclass(frozen=True)
 class ContributionWeights:
-    """Weights proportional to ``max(c_i, 0)``, c_i the remembered contribution (FedTSV, Eq. 13).
+    """The average by ``max(c_i, 0)``, c_i the remembered contribution (FedTSV, Eq. 13).
 
     If no participant has a positive contribution the weights are uniform.  Eq. 12 adds values up
     over the rounds, which is the strategy's ``remember=keep_total``; :class:`FedTSV` has both.
     """
 
-    def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
-        return Proportional().weights(clients.values[r.participants], r.sizes)
+    def __call__(self, r: Round, valuation: Valuation, table: ClientTable) -> Tensor:
+        return r.average(positive_shares(table.values[r.participants]))
 
 
 @dataclass(frozen=True)
 class FedTSV:
     """Settings of FedTSV; :meth:`strategy` makes Algorithm 2 of them."""
 
-    values: TrajectoryValues = field(default_factory=TrajectoryValues)
-    select: Selection = field(default_factory=UniformSelection)
+    value: Value = field(default_factory=TrajectoryValues)
+    select: Select = field(default_factory=UniformSelection)
 
     def __post_init__(self) -> None:
-        having("values", self.values, "value")
-        having("select", self.select, "select")
+        self.strategy()  # refuses what is no policy
 
     def strategy(self) -> Strategy:
         """Return the strategy: values are added up (Eq. 12), and weights follow them (Eq. 13)."""
-        return Strategy(self.select, self.values, ContributionWeights(), keep_total)
+        return Strategy(self.select, self.value, ContributionWeights(), keep_total)
 
 
 def equal_lengths(updates: Tensor, clip: bool = False) -> Tensor:

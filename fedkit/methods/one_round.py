@@ -25,7 +25,7 @@ from fedkit.games.memory import remember
 from fedkit.games.valuation import Valuation
 from fedkit.learning.evaluation import Evaluator, Named, Score
 from fedkit.learning.models import Model, states_of, states_only
-from fedkit.methods.cgsv import CosineValues
+from fedkit.methods.baselines import CosineValues
 
 __all__ = ["value"]
 
@@ -133,5 +133,5 @@ def _by_direction(module: nn.Module | Model, base: Any, trained: Any, updates: A
     if updates is None:
         rows = rows - model.row(base, "base", others=True)
     seen: Any = SimpleNamespace(directions=model.parameters_of(rows))
-    (found,) = CosineValues().value([seen])
+    (found,) = CosineValues()([seen])
     return replace(found, method="cosines of updates with their sum (CGSV), no validation data")

@@ -7,7 +7,7 @@ from typing import Any
 
 from fedkit.arena import METHODS, Simulated, View
 from fedkit.checks import choice
-from fedkit.federated.valuers import Round
+from fedkit.federated.rounds import Round
 from reproduction import common
 from reproduction.arena.federations import SCENARIOS, Scenario, plant
 from reproduction.arena.rows import by_role, method_result, truth_result

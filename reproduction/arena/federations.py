@@ -26,10 +26,10 @@ from fedkit.federated.adversaries import (
     ScaledUpdate,
     UpdateAttack,
 )
-from fedkit.federated.clients import Federation, Transform, make_federation
-from fedkit.federated.partitioners import IID, Dirichlet, Mavericks, Partitioner, QuantitySkew
+from fedkit.federated.federation import Federation, Transform, make_federation
+from fedkit.federated.partition import IID, Dirichlet, Mavericks, Partitioner, QuantitySkew
+from fedkit.federated.policies import LateJoiners, UniformSelection
 from fedkit.federated.rounds import Plan
-from fedkit.federated.selection import LateJoiners, UniformSelection
 from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams

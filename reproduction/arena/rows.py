@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.arena import Method, World, play, retraining_values, sees
-from fedkit.federated.aggregation import Proportional
+from fedkit.federated.policies import positive_shares
 from reproduction import common
 from reproduction.arena.federations import TRICKS, Planted, Scenario, plant
 
@@ -59,7 +59,7 @@ def worth(w: World, values: FloatArray) -> dict[str, float]:
     kept[2, order[:fifth]] = False
     kept[3, order[n - fifth :]] = False
     weights = kept * sizes.astype(np.float64)
-    weights[0] = Proportional().weights(values, sizes)
+    weights[0] = positive_shares(values)
     judge = replace(w, seed=w.seed + APART)
     found = 100 * judge.train(kept * sizes, weights=weights)[:, 0, 0]
     names = ("weights", "selection", "without_worst", "without_best", "everybody")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.federated.clients import Federation
+from fedkit.federated.federation import Federation
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
 from fedkit.federated.retraining_cache import RetrainingCache
 from fedkit.learning.evaluation import Evaluator

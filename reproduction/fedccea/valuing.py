@@ -18,8 +18,8 @@ import torch
 from fedkit.estimators import TruncatedMonteCarlo, estimate_many
 from fedkit.extras import bar
 from fedkit.federated.adversaries import Adversaries, Backdoor, LabelNoise
-from fedkit.federated.clients import Federation, Transform, make_federation
-from fedkit.federated.partitioners import IID, ClassesPerClient, Partitioner
+from fedkit.federated.federation import Federation, Transform, make_federation
+from fedkit.federated.partition import IID, ClassesPerClient, Partitioner
 from fedkit.federated.retraining import (
     InOrder,
     TrainWithSizes,

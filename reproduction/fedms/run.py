@@ -18,13 +18,20 @@ import numpy.typing as npt
 from fedkit.estimators import Estimator, GTGShapley, estimate, estimate_many
 from fedkit.federated import adversaries
 from fedkit.federated.adversaries import Adversaries
-from fedkit.federated.aggregation import SizeWeighted, UniformWeights
-from fedkit.federated.clients import Federation, Transform, make_federation
+from fedkit.federated.federation import Federation, Transform, make_federation
 from fedkit.federated.history import History
-from fedkit.federated.partitioners import IID, Dirichlet, Mavericks
-from fedkit.federated.rounds import Plan, Probe, Strategy
-from fedkit.federated.selection import UniformSelection
-from fedkit.federated.valuers import ClassCosine, Estimated, Exact, NoValue, Round, ShuffledValues
+from fedkit.federated.partition import IID, Dirichlet, Mavericks
+from fedkit.federated.policies import (
+    ClassCosine,
+    Estimated,
+    Exact,
+    NoValue,
+    ShuffledValues,
+    SizeWeighted,
+    UniformSelection,
+    UniformWeights,
+)
+from fedkit.federated.rounds import Plan, Probe, Round, Strategy
 from fedkit.games.coalitions import all_coalitions
 from fedkit.games.exact import leave_one_out, shapley
 from fedkit.games.game import table_game, tabulate
@@ -33,7 +40,8 @@ from fedkit.intervals import finite
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD
-from fedkit.methods import selection_baselines as baselines
+from fedkit.methods import baselines
+from fedkit.methods.baselines import RunningValue
 from fedkit.methods.fedms import (
     FedMS,
     MaverickGTG,
@@ -43,7 +51,6 @@ from fedkit.methods.fedms import (
     class_scores,
     rewards,
 )
-from fedkit.methods.selection_baselines import RunningValue
 from fedkit.streams import Streams
 from reproduction import common
 from reproduction.common import accuracy_curve, chance_above, dataset, tested_rounds
@@ -96,8 +103,8 @@ def fedms(s: Setting) -> FedMS:
 class _FromTheStart(UniformSelection):
     """Uniform selection of the control that uses FedMS's aggregation alone: all in round 0."""
 
-    def select(self, clients: Any, k: int, rng: np.random.Generator) -> Any:
-        return clients.available if clients.round == 0 else super().select(clients, k, rng)
+    def __call__(self, table: Any, k: int, rng: np.random.Generator) -> Any:
+        return table.available if table.round == 0 else super().__call__(table, k, rng)
 
 
 def strategy(s: Setting, n_classes: int) -> Strategy:
@@ -326,7 +333,7 @@ def scores_of_round(r: Round, temperature: float, frequency: np.ndarray) -> Scor
         "MS-MR": 100 * class_scores(by_class, class_difficulty(best, temperature)),
         "MS-GTG": 100 * class_scores(guided.values, guided.info["beta"]),
         "leave-one-out": 100 * leave_one_out(accuracy).values,
-        "cosine": ClassCosine().value([r])[0].values,
+        "cosine": ClassCosine()([r])[0].values,
         "size": r.sizes / r.sizes.sum(),
     }
 

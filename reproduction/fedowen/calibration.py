@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.federated.valuers import Round
+from fedkit.federated.rounds import Round
 from fedkit.games.valuation import Valuation
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.models import build

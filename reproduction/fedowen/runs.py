@@ -23,14 +23,18 @@ from fedkit.estimators import (
     TruncatedMonteCarlo,
     estimate_many,
 )
-from fedkit.federated import valuers
-from fedkit.federated.aggregation import Proportional, SizeWeighted, UniformWeights
-from fedkit.federated.clients import Federation, make_federation
+from fedkit.federated import policies
+from fedkit.federated.federation import Federation, make_federation
 from fedkit.federated.history import History
-from fedkit.federated.partitioners import Dirichlet, long_tail
-from fedkit.federated.rounds import Plan, Probe, Strategy
-from fedkit.federated.selection import ClientTable, Selection, UniformSelection
-from fedkit.federated.valuers import Estimated, Round
+from fedkit.federated.partition import Dirichlet, long_tail
+from fedkit.federated.policies import (
+    Estimated,
+    Proportional,
+    SizeWeighted,
+    UniformSelection,
+    UniformWeights,
+)
+from fedkit.federated.rounds import ClientTable, Plan, Probe, Round, Select, Strategy
 from fedkit.games.coalitions import ends
 from fedkit.games.exact import shapley
 from fedkit.games.game import Game, tabulate
@@ -71,10 +75,10 @@ class _Doubled:
 
     policy: Estimated
 
-    def value(self, rounds: Sequence[Round]) -> list[Valuation]:
+    def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
         return [
             replace(v, values=2 * v.values, standard_errors=2 * v.standard_errors)
-            for v in self.policy.value(rounds)
+            for v in self.policy(rounds)
         ]
 
 
@@ -90,19 +94,19 @@ def strategy(s: Setting) -> Strategy:
     sampled = {method: estimated(estimator) for method, estimator in estimators(s).items()}
     ours = FedOwen(select=EpsilonGreedy(s.epsilon, s.confidence, s.floor)).strategy()
     at_random = replace(ours, select=UniformSelection())
-    cosine = replace(ours, value=valuers.ClassCosine())  # Algorithm 7, line 1
+    cosine = replace(ours, value=policies.ClassCosine())  # Algorithm 7, line 1
     rows = {
-        "fedavg": replace(at_random, value=valuers.NoValue(), aggregate=SizeWeighted()),
+        "fedavg": replace(at_random, value=policies.NoValue(), aggregate=SizeWeighted()),
         **{method: replace(ours, value=value) for method, value in sampled.items()},
         "fedowen-eq11": replace(ours, value=estimated(OwenTwins(levels=s.levels))),
         "banzhaf-rescaled": replace(ours, value=_Doubled(sampled["banzhaf"])),
         "shapfed": cosine,
         "shapfed-proportional": replace(cosine, aggregate=Proportional()),  # Algorithm 7, line 3
-        "exact": replace(ours, value=valuers.Exact(s.normalised, s.no_gain)),
-        "random-values": replace(ours, value=valuers.RandomValues()),
-        "uniform": replace(at_random, value=valuers.NoValue(), aggregate=UniformWeights()),
-        "size-values": replace(ours, value=valuers.SizeAsValue()),
-        given.DEALT: replace(ours, value=valuers.ShuffledValues(sampled["fedowen"])),
+        "exact": replace(ours, value=policies.Exact(s.normalised, s.no_gain)),
+        "random-values": replace(ours, value=policies.RandomValues()),
+        "uniform": replace(at_random, value=policies.NoValue(), aggregate=UniformWeights()),
+        "size-values": replace(ours, value=policies.SizeAsValue()),
+        given.DEALT: replace(ours, value=policies.ShuffledValues(sampled["fedowen"])),
     }
     method = s.method.removesuffix(RANDOM_SELECTION)
     if is_outside(method):
@@ -252,10 +256,10 @@ def _agreement(game: Game, estimator: Estimator, s: Setting, streams: Streams) -
 class _Redrawn:
     """A selection with other draws: the yardstick for what another rule changes."""
 
-    rule: Selection
+    rule: Select
 
-    def select(self, clients: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        return self.rule.select(clients, k, np.random.default_rng(rng.integers(1 << 62)))
+    def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+        return self.rule(table, k, np.random.default_rng(rng.integers(1 << 62)))
 
 
 def run_low_gain(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
@@ -270,7 +274,7 @@ def run_low_gain(cell: Cell, device: str | None, progress: bool) -> list[dict[st
     own = strategy(s)
     rules = {f"{x:g}": EpsilonGreedy(s.epsilon, s.confidence, s.floor, x) for x in given.LOW_GAINS}
     usual, *grid_ = (f"{x:g}" for x in given.LOW_GAINS[:3])
-    selects: dict[str, Selection] = {**rules, "redrawn": _Redrawn(rules[usual])}
+    selects: dict[str, Select] = {**rules, "redrawn": _Redrawn(rules[usual])}
     found: dict[int, dict[str, float]] = {seed: {} for seed in cell.seeds}
     last: dict[tuple[int, str], FloatArray] = {}
     for name, select in selects.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,28 +16,37 @@ import torch
 
 from fedkit.estimators import PermutationSampling
 from fedkit.extras import need
-from fedkit.federated import rounds as loop
 from fedkit.federated.adversaries import LabelPermutation
-from fedkit.federated.aggregation import Aggregation, UniformWeights
-from fedkit.federated.clients import Federation, Transform, make_federation
+from fedkit.federated.federation import Federation, Transform, make_federation
 from fedkit.federated.history import History
-from fedkit.federated.partitioners import IID, Dirichlet, Mixed
-from fedkit.federated.rounds import Plan, Probe, Strategy, Weigh, keep_latest, keep_total
-from fedkit.federated.selection import ClientTable, UniformSelection
-from fedkit.federated.valuers import (
+from fedkit.federated.partition import IID, Dirichlet, Mixed
+from fedkit.federated.policies import (
     Estimated,
     Exact,
+    LeaveOneOut,
     NoValue,
     RandomValues,
-    Round,
     ShuffledValues,
-    ValuePolicy,
+    UniformSelection,
+    UniformWeights,
+)
+from fedkit.federated.rounds import (
+    Aggregate,
+    ClientTable,
+    Plan,
+    Probe,
+    Remember,
+    Round,
+    Strategy,
+    Value,
+    keep_latest,
+    keep_total,
 )
 from fedkit.games.valuation import Valuation
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD
-from fedkit.methods import cgsv
+from fedkit.methods import baselines
 from fedkit.methods.fedtsv import ContributionWeights, TrajectoryValues, equal_lengths
 from fedkit.streams import Streams
 from reproduction import common
@@ -60,19 +69,19 @@ def strategy(s: Setting) -> Strategy:
     follow, exact = ContributionWeights(), TrajectoryValues(utility=s.utility)
     calls, liars = 2 * s.participants + 2, range(s.honest, s.clients)
     sampled = TrajectoryValues(PermutationSampling(), calls, s.utility)
-    rows: dict[str, tuple[ValuePolicy, Aggregation | Weigh, loop.Remember]] = {
+    rows: dict[str, tuple[Value, Aggregate, Remember]] = {
         "fedavg": (NoValue(), UniformWeights(), keep_latest),
         "tsv": (exact, follow, keep_total),
         "tsv-sampled": (sampled, follow, keep_total),
-        "loo": (cgsv.LeaveOneOut(), follow, keep_total),
-        "loo-loss": (cgsv.LeaveOneOut(), follow, keep_total),  # its plan has the other utility
-        "cgsv": (cgsv.CosineValues(), follow, cgsv.RunningCosine()),
-        "cgsv-game": (cgsv.CosineValues(exact=True), follow, cgsv.RunningCosine()),
-        "cgsv-raw": (cgsv.CosineValues(normalised=False), follow, cgsv.RunningCosine()),
+        "loo": (LeaveOneOut(), follow, keep_total),
+        "loo-loss": (LeaveOneOut(), follow, keep_total),  # its plan has the other utility
+        "cgsv": (baselines.CosineValues(), follow, baselines.RunningCosine()),
+        "cgsv-game": (baselines.CosineValues(exact=True), follow, baselines.RunningCosine()),
+        "cgsv-raw": (baselines.CosineValues(normalised=False), follow, baselines.RunningCosine()),
         "mr": (Exact(normalised=False), follow, keep_total),
         "shuffled": (ShuffledValues(exact), follow, keep_total),
         "random": (RandomValues(), follow, keep_total),
-        "oracle": (NoValue(), cgsv.OracleWeights(tuple(liars)), keep_latest),
+        "oracle": (NoValue(), baselines.OracleWeights(tuple(liars)), keep_latest),
     }
     if is_outside(s.method):
         row = Strategy(UniformSelection(), NoValue(), follow, keep_total)
@@ -158,16 +167,14 @@ class _Watch:
     whose own update alone is worth more than standing still (FedTSV only).
     """
 
-    def __init__(self, rule: Aggregation | Weigh, kinds: npt.NDArray[np.int64]) -> None:
+    def __init__(self, rule: Aggregate, kinds: npt.NDArray[np.int64]) -> None:
         self.rule, self.kinds, self.tables = rule, kinds, dict[int, ClientTable]()
         self.notes: dict[int, list[dict[str, float]]] = {}
 
-    def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> FloatArray:
+    def __call__(self, r: Round, valuation: Valuation, clients: ClientTable) -> torch.Tensor:
         self.tables[r.streams.seed] = clients
-        if callable(self.rule):
-            weights = self.rule(r, valuation, clients)
-        else:
-            weights = self.rule.weights(valuation.values, r.sizes)
+        model = self.rule(r, valuation, clients)
+        (weights,) = r.noted
         length = r.updates.norm(dim=1).double().cpu().numpy()
         kinds = self.kinds[r.participants]
         iid, bad = (kinds == KINDS.index(kind) for kind in ("iid", "malicious"))
@@ -181,7 +188,7 @@ class _Watch:
             "closer": _mean(valuation.info.get("closer", nothing)[iid]),
         }
         self.notes.setdefault(r.streams.seed, []).append(note)
-        return weights
+        return model
 
 
 def _mean(x: npt.NDArray[Any]) -> float:
@@ -242,7 +249,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     s = Setting.of(cell)
     federations = [federation(s, seed) for seed in cell.seeds]
     rows = strategy(s)
-    watch = _Watch(cast("Aggregation | Weigh", rows.aggregate), s.kinds())
+    watch = _Watch(rows.aggregate, s.kinds())
     history = simulate(
         s, federations, cell.seeds, rows=replace(rows, aggregate=watch),
         probe=_losses(s, dict(zip(cell.seeds, federations, strict=True)), device),

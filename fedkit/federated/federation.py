@@ -25,7 +25,7 @@ from fedkit.checks import (
     whole,
 )
 from fedkit.datasets import Dataset
-from fedkit.federated.partitioners import Partitioner, fill_empty, hold_out, long_tail
+from fedkit.federated.partition import Partitioner, fill_empty, hold_out, long_tail
 from fedkit.learning.device import pair_of
 from fedkit.streams import Streams
 
@@ -172,9 +172,9 @@ def make_federation(
     validation_from : {"train", "test"}
         Which images they are taken from.  "test" leaves the rest of the test set for testing.
     imbalance_factor : float, optional
-        See :func:`~fedkit.federated.partitioners.long_tail`; None leaves the classes as they are.
+        See :func:`~fedkit.federated.partition.long_tail`; None leaves the classes as they are.
     empty, min_size
-        See :func:`~fedkit.federated.partitioners.fill_empty`.
+        See :func:`~fedkit.federated.partition.fill_empty`.
 
     Returns
     -------
