@@ -1,136 +1,170 @@
-"""The same jobs in three libraries: lines to write, seconds, error.
+"""The jobs that people come with, in three libraries: lines to write and seconds.
 
-Run ``python -m benchmarks.jobs``.  Ten clients trained an MLP on the digits for a round, and each
-program below starts from ``net, base, updates, sizes, x, y``.  Lines are those of the program as it
-stands, imports apart; what a library does not offer is left out, and so is one that is not
-installed.  Payments in the least core are not unique: there is no error of them.  200 evaluations
-are of distinct coalitions; pyDVL counts updates, so that it has as many as come to 200, for which
-it calls the utility some 330 times (Shapley) and 220 (Banzhaf).  fedkit sees more of a round than
-the others, as its users do: the margins behind an accuracy, and the data sizes.
+Run ``python -m benchmarks.jobs``; it writes the table of the page *Jobs, and what they cost*.
+fedkit's programs are the examples of the book's own pages, run in their order; each program of a
+peer starts from what the page has made by then.  Lines are those of the program as it stands,
+imports apart.  A program that trains the same forests, or asks for as many coalitions, is timed
+beside the other; what a library does not offer is left out, and so is one that is not installed.
 """
 
 from __future__ import annotations
 
-import itertools
+import copy
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-import numpy as np
+import pandas as pd
 
-from benchmarks.estimators import version
+BOOK = Path(__file__).parent.parent / "book"
+TABLE = BOOK / "jobs.csv"
+LIBRARIES = ("fedkit", "shapiq", "pydvl")
 
-WEIGHED = """
+
+@dataclass(frozen=True)
+class Job:
+    """A job; `shown` is text of the page's block, or blocks, that do it."""
+
+    name: str
+    page: str
+    shown: tuple[str, ...]
+    peers: dict[str, str] = field(default_factory=dict)
+
+
+OWN_MODEL = """
+own, weights = copy.deepcopy(net), torch.tensor(sizes, dtype=torch.float32)
 def value(clients):
-    share = sizes[clients] / max(sizes[clients].sum(), 1)
-    vector_to_parameters(base + share @ updates[clients], net.parameters())
-    return float((net(x).argmax(dim=1) == y).float().mean())
+    share = weights[clients] / weights[clients].sum() if len(clients) else weights[clients]
+    states = [sent[i] for i in clients] or [net.state_dict()]
+    share = share if len(clients) else torch.ones(1)
+    own.load_state_dict({k: sum(w * s[k] for w, s in zip(share, states)) for k in states[0]})
+    with torch.no_grad():
+        return -float(torch.nn.functional.cross_entropy(own(x), y))
 """
-ROUND = """
-game = fk.round_game(net, base, None, sizes, x, y, updates=updates)
-"""
-SHAPIQ = (
-    WEIGHED
-    + """
+SHAPIQ_GAME = """
 def game(coalitions):
     return np.array([value(np.flatnonzero(c)) for c in np.atleast_2d(coalitions)])
 """
-)
-PYDVL = (
-    WEIGHED
-    + """
+PYDVL_GAME = """
 class Utility(UtilityBase):
     def __call__(self, sample):
         return value(np.array([] if sample is None else sample.subset, dtype=int))
-data = Dataset(np.zeros((10, 1)), np.zeros(10))
 """
-)
-FIT = """
-found.fit(data)
-values = found.result.sort(key="index").values
+FORESTS = """
+def value(members):
+    xs, ys = (np.concatenate([clients[i][part] for i in members]) for part in (0, 1))
+    return RandomForestClassifier(20, random_state=0).fit(xs, ys).score(*test)
+def game(coalitions):
+    return np.array([value(np.flatnonzero(c)) if any(c) else 1 / 3 for c in coalitions])
 """
-JOBS: dict[str, dict[str, str]] = {
-    "exact Shapley values": {
-        "fedkit": ROUND + "values = fk.shapley(game).values",
-        "shapiq": SHAPIQ
-        + 'values = shapiq.ExactComputer(game=game, n_players=10)("SV").get_n_order_values(1)',
-        "pydvl": PYDVL
-        + "found = ShapleyValuation(Utility(), DeterministicUniformSampler(), NoStopping(), "
-        "progress=False)" + FIT,
-    },
-    "Shapley values, 200 evaluations": {
-        "fedkit": ROUND
-        + "values = fk.estimate(game, fk.ProxySampling(sizes=sizes), budget=200).values",
-        "shapiq": SHAPIQ
-        + "values = shapiq.KernelSHAP(10, random_state=0).approximate(200, game)"
-        ".get_n_order_values(1)",
-        "pydvl": PYDVL
-        + "found = ShapleyValuation(Utility(), AntitheticPermutationSampler(seed=0), "
-        "MinUpdates(30), progress=False)" + FIT,
-    },
-    "with 95% intervals": {
-        "fedkit": ROUND
-        + "found = fk.estimate(game, fk.ProxySampling(sizes=sizes), budget=200)\n"
-        "values, (low, high) = found.values, found.interval()",
-        "pydvl": PYDVL
-        + "found = ShapleyValuation(Utility(), AntitheticPermutationSampler(seed=0), "
-        "MinUpdates(30), progress=False)" + FIT
-        + 'errors = found.result.sort(key="index").stderr\n'
-        "low, high = values - 1.96 * errors, values + 1.96 * errors",
-    },
-    "Banzhaf values, 200 evaluations": {
-        "fedkit": ROUND
-        + 'values = fk.estimate(game, fk.ProxySampling(sizes=sizes, value="banzhaf"), 200).values',
-        "shapiq": SHAPIQ
-        + 'values = shapiq.RegressionFBII(n=10, max_order=1, random_state=0)'
-        ".approximate(200, game).get_n_order_values(1)",
-        "pydvl": PYDVL
-        + "found = BanzhafValuation(Utility(), MSRSampler(seed=0), MinUpdates(100), "
-        "progress=False)" + FIT,
-    },
+POINTS = """
+xs, ys = (np.concatenate([client[part] for client in clients]) for part in (0, 1))
+owners = np.repeat(range(4), [len(client[1]) for client in clients])
+data, held_out = GroupedDataset(xs, ys, owners), Dataset(*test)
+learner = RandomForestClassifier(20, random_state=0)
+scorer = SupervisedScorer("accuracy", held_out, default=1 / 3)
+"""
+CROWD = """
+def game(coalitions):
+    return 1 - np.exp(-3 * (np.atleast_2d(coalitions) @ sizes) / sizes.sum())
+"""
+VALUED = """
+sampler = DeterministicUniformSampler()
+found = ShapleyValuation(utility, sampler, NoStopping(), progress=False).fit(data).result
+"""
+JOBS = (
+    Job("your module and ten state_dicts", "plug-in", ("print(found)  # exact up to",), {
+        "shapiq": OWN_MODEL + SHAPIQ_GAME
+        + 'found = shapiq.ExactComputer(game=game, n_players=10)("SV")',
+        "pydvl": OWN_MODEL + PYDVL_GAME
+        + "utility, data = Utility(), Dataset(np.zeros((10, 1)), np.zeros(10))" + VALUED,
+    }),
+    Job("a server loop of your own, twenty rounds", "plug-in", ("fk.Ledger(",)),
+    Job("a game that takes all night, killed", "plug-in", ("fk.remember(fk.parallel(fk.Game",)),
+    Job("forests by retraining", "plug-in", ("RandomForestClassifier",), {
+        "shapiq": FORESTS + 'found = shapiq.ExactComputer(game=game, n_players=4)("SV")',
+        "pydvl": POINTS + "utility = ModelUtility(learner, scorer)" + VALUED,
+    }),
+    Job("an estimator of your own", "plug-in", ("class Forward(",), {
+        "shapiq": """
+class Forward(shapiq.approximator.Approximator):
+    def __init__(self, n, random_state=None):
+        super().__init__(n, max_order=1, index="SV", top_order=False, random_state=random_state)
+    def approximate(self, budget, game):
+        values, walks = np.zeros(self.n), (budget - 1) // self.n
+        for _ in range(walks):
+            order = self._rng.permutation(self.n)
+            rows = np.zeros((self.n + 1, self.n), dtype=bool)
+            for place, player in enumerate(order):
+                rows[place + 1 :, player] = True
+            values[order] += np.diff(game(rows)) / walks
+        return shapiq.InteractionValues(
+            {(i,): v for i, v in enumerate(values)},
+            index="SV", max_order=1, min_order=1, n_players=self.n,
+        )
+values = Forward(8).approximate(200, score)
+""",
+    }),
+    Job("a selection and an aggregation of your own", "plug-in",
+        ("class LeastSeen", "class ValuedOnly")),
+    Job("three frames with other keys", "plug-in", ("VerticalData.join(",)),
+    Job("1,000 clients", "jobs", ("fk.Game(1000",), {
+        "shapiq": CROWD
+        + "found = shapiq.PermutationSamplingSV(1000, random_state=0).approximate(20_001, game)",
+        "pydvl": CROWD + """
+class Utility(UtilityBase):
+    def __call__(self, sample):
+        row = np.isin(np.arange(1000), [] if sample is None else sample.subset)
+        return float(game(row)[0])
+data = Dataset(np.zeros((1000, 1)), np.zeros(1000))
+sampler = AntitheticPermutationSampler(seed=0)
+found = ShapleyValuation(Utility(), sampler, MinUpdates(20), progress=False).fit(data).result
+""",
+    }),
+    Job("to shapiq and back", "jobs", ("fk.interop.to_shapiq",)),
+    Job("plots", "jobs", (".plot()",), {
+        "shapiq": "computer('SV').plot_stacked_bar(show=False)",
+    }),
+)  # fmt: skip
+COMMANDS = {
+    "the arena": ("arena --method mine:Agreement --scenario free-riders --against random",),
+    "a chapter with other parameters, and its page": ("book run foundations -p seed 7",),
+    "a Flower federation": ("flower demo",),
+    "a paper of your own as a folder": (
+        "golden './toy/*' --accept --why first", "run ./toy table1", "list ./toy",
+    ),
 }  # fmt: skip
 
 
-def world() -> dict[str, Any]:
-    """A round of ten clients, as torch users have it."""
-    import torch
-    from sklearn.datasets import load_digits
-    from torch.nn.utils import parameters_to_vector, vector_to_parameters
+def lines(program: str) -> int:
+    """Lines of a program, empty ones and imports apart."""
+    told = [line.strip() for line in program.splitlines()]
+    return sum(bool(line) and not line.startswith(("import ", "from ", "#")) for line in told)
 
-    rng = np.random.default_rng(0)
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    images, labels = load_digits(return_X_y=True)
-    order = rng.permutation(len(images))
-    x = torch.from_numpy(images[order] / 16).float()
-    y = torch.from_numpy(labels[order])
-    net = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
-    base = parameters_to_vector(net.parameters()).detach().clone()
-    ends = 400 + np.cumsum(np.concatenate([[0], rng.integers(20, 180, 10)]))
-    updates = []
-    for first, last in itertools.pairwise(ends):
-        vector_to_parameters(base.clone(), net.parameters())  # parameters share its memory
-        step = torch.optim.SGD(net.parameters(), 0.1)
-        for _ in range(20):
-            step.zero_grad()
-            torch.nn.functional.cross_entropy(net(x[first:last]), y[first:last]).backward()
-            step.step()
-        updates.append(parameters_to_vector(net.parameters()).detach() - base)
-    for parameter in net.parameters():
-        parameter.requires_grad_(False)
-    return {
-        "net": net, "base": base, "updates": torch.stack(updates), "x": x[:400], "y": y[:400],
-        "sizes": torch.from_numpy(np.diff(ends)).float(), "np": np, "torch": torch,
-        "vector_to_parameters": vector_to_parameters,
-    }  # fmt: skip
+
+def blocks(page: str) -> list[str]:
+    """The examples of a page, in their order."""
+    text = (BOOK / f"{page}.md").read_text("utf-8")
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+
+
+def programs(job: Job) -> dict[str, str]:
+    """What is written for a job in each library that offers it."""
+    shown = [block for block in blocks(job.page) if any(text in block for text in job.shown)]
+    return {"fedkit": "".join(shown), **job.peers}
 
 
 def names(library: str) -> dict[str, Any]:
-    """What a program may use of a library."""
-    if library == "fedkit":
-        import fedkit as fk
-
-        return {"fk": fk}
+    """What a program may use of a peer."""
     if library == "shapiq":
         import shapiq
 
@@ -141,55 +175,98 @@ def names(library: str) -> dict[str, Any]:
     return {**vars(pydvl), "UtilityBase": UtilityBase}
 
 
-def lines(program: str) -> int:
-    """Lines of a program, empty ones apart."""
-    return sum(bool(line.strip()) for line in program.splitlines())
+def seconds_of(program: str, scope: dict[str, Any]) -> float:
+    """Run a program; return the seconds that it took."""
+    start = time.perf_counter()
+    with redirect_stdout(io.StringIO()):
+        exec(compile(program, "<a job>", "exec"), scope)
+    return time.perf_counter() - start
 
 
-def measured() -> list[dict[str, Any]]:
-    """One row per job and library: lines, seconds, error relative to the exact answer."""
-    rows: list[dict[str, Any]] = []
-    there = [name for name in ("fedkit", "shapiq", "pydvl") if name == "fedkit" or version(name)]
-    common = world()
-    truths: dict[str, np.ndarray] = {}
-    for library in there:
-        offered = names(library)
-        for job, programs in JOBS.items():
-            if library not in programs:
-                continue
-            scope = {**offered, **common}
-            code = compile(programs[library], f"{library}: {job}", "exec")
-            start = time.process_time()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                exec(code, scope)
-            seconds = time.process_time() - start
-            values = np.asarray(scope["values"], dtype=np.float64)
-            if library == "fedkit":
-                truths[job] = values
-                if "evaluations" in job or "intervals" in job:
-                    import fedkit as fk
+def timed(page: str, there: list[str]) -> dict[tuple[str, str], float]:
+    """Seconds of every job of a page in every library, after the page's earlier examples."""
+    scope: dict[str, Any] = {}
+    jobs = [job for job in JOBS if job.page == page]
+    found: dict[tuple[str, str], float] = {}
+    for block in blocks(page):
+        mine = [job for job in jobs if any(text in block for text in job.shown)]
+        if len({name for name, _ in found}) == len(jobs) and not mine:
+            break
+        took = seconds_of(block, scope)
+        for job in mine:
+            found[job.name, "fedkit"] = found.get((job.name, "fedkit"), 0.0) + took
+            for library in there:
+                if library in job.peers:
+                    own = {**scope, **names(library), "copy": copy}
+                    found[job.name, library] = seconds_of(job.peers[library], own)
+    return found
 
-                    exact = fk.banzhaf if "Banzhaf" in job else fk.shapley
-                    truths[job] = exact(scope["game"]).values
-            if job == "least core":
-                truths[job] = np.full(10, np.nan)
-            error = np.sqrt(np.mean((values - truths[job]) ** 2)) / np.abs(truths[job]).mean()
-            rows.append(
-                {"job": job, "library": library, "lines": lines(programs[library]),
-                 "seconds": seconds, "error": float(error)}
-            )  # fmt: skip
+
+def commands(folder: Path) -> list[dict[str, Any]]:
+    """Lines and seconds of what is a command, in a folder with the page's modules."""
+    plug_in = blocks("plug-in")
+    (folder / "toy").mkdir()
+    paper = next(block for block in plug_in if block.startswith("# toy/"))
+    method = next(block for block in plug_in if "class Agreement" in block)
+    method = method.split("from reproduction")[0]
+    (folder / "toy" / "experiments.py").write_text(paper)
+    (folder / "mine.py").write_text(method)
+    (flower,) = (block for block in blocks("flower") if "strategy = Valued(" in block)
+    results = {"FEDKIT_RESULTS": str(folder / "results")}
+    written = {
+        "the arena": lines(method),
+        "a Flower federation": lines(flower) - len(COMMANDS["a Flower federation"]),
+        "a paper of your own as a folder": lines(paper),
+    }
+    rows = []
+    for name, given in COMMANDS.items():
+        here, env = (BOOK.parent, {}) if "chapter" in name else (folder, results)
+        start = time.perf_counter()
+        for line in given:
+            command = f"{sys.executable} -m fedkit {line}"
+            subprocess.run(
+                command, shell=True, check=True, cwd=here, env=os.environ | env, stdout=-3
+            )
+        seconds = time.perf_counter() - start
+        count = len(given) + written.get(name, 0)
+        rows.append({"job": name, "fedkit, lines": count, "fedkit, s": seconds})
     return rows
 
 
 def main() -> None:
-    """Print the table."""
-    print(f"{'job':34}{'library':10}{'lines':>6}{'seconds':>10}{'error':>10}")
-    for row in measured():
-        print(
-            f"{row['job']:34}{row['library']:10}{row['lines']:6d}{row['seconds']:10.3f}"
-            f"{row['error']:10.4f}".replace("nan", "  -")
-        )
+    """Run all, print the table and write it."""
+    warnings.simplefilter("ignore")  # of packages about each other
+    os.environ["PYTHONPATH"] = str(BOOK.parent)
+    import matplotlib
+
+    matplotlib.use("Agg")
+    there = [name for name in ("shapiq", "pydvl") if _installed(name)]
+    home = Path.cwd()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        seconds = timed("plug-in", there) | timed("jobs", there)
+        for job in JOBS:
+            row: dict[str, Any] = {"job": job.name}
+            for library, program in programs(job).items():
+                row[f"{library}, lines"] = lines(program)
+                row[f"{library}, s"] = seconds.get((job.name, library))
+            rows.append(row)
+        rows += commands(Path(folder))
+        os.chdir(home)
+    columns = ["job", *(f"{name}, {what}" for name in LIBRARIES for what in ("lines", "s"))]
+    table = pd.DataFrame(rows).reindex(columns=columns)
+    for column in columns[1:]:
+        form = "{:.0f}" if column.endswith("lines") else "{:.2g}"
+        table[column] = table[column].map(lambda v, f=form: "" if pd.isna(v) else f.format(v))
+    table.to_csv(TABLE, index=False)
+    print(table.to_string(index=False))
+
+
+def _installed(name: str) -> bool:
+    from importlib.util import find_spec
+
+    return find_spec(name) is not None
 
 
 if __name__ == "__main__":

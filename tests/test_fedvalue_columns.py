@@ -236,13 +236,16 @@ def test_a_column_without_a_value_is_warned_of():
 def test_a_task_party_with_hardly_a_row_in_a_cell_is_warned_of():
     r = np.random.default_rng(0)
     y, own = r.integers(2, size=500), r.normal(size=(500, 8))
-    words = "task party's columns make 490 cells of 500 rows, .* fewer columns or bins"
+    words = r"task party's columns make 490 cells of 500 rows \(5 by column 0 alone\), .* fewer col"
     with pytest.warns(UserWarning, match=words):
         assert mshapley_cmi(own, y, {"knows the label": y}).values[0] < 0.02
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert mshapley_cmi(own[:, :3], y, [y]).values[0] > 0.3
         VerticalData(np.arange(8), y[:8], [y[:8]]).codes(bins=8)
+    frame = pd.DataFrame({"debt": own[:, 0], "town": [f"town {i}" for i in range(500)]})
+    with pytest.warns(UserWarning, match="bank's .* \\(500 by column 'town' alone\\)"):
+        VerticalData(None, y, {"bank": frame}).codes()
 
 
 @pytest.mark.parametrize(

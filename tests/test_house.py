@@ -26,11 +26,12 @@ LIBRARY = {
     "flower": "federated learning estimators games datasets streams extras",
     "plots": "extras intervals",
     "columnfiles": "extras",
+    "interop": "games extras",
     "fedvalue": "columnfiles estimators games streams extras intervals",
     "arena": "methods federated learning estimators games streams extras intervals",
     "__main__": "extras",
-    "__init__": "games estimators learning datasets federated methods fedvalue arena streams "
-    "extras",
+    "__init__": "games estimators learning datasets federated methods fedvalue arena interop "
+    "streams extras",
 }
 
 #: The same within the reproduction; of the library it may use everything.

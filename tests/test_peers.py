@@ -1,87 +1,147 @@
-"""Cross-checks against pyDVL and shapiq, where they are installed."""
+"""Neighbours: values agree with pyDVL's and shapiq's, games and values go there and back."""
 
 from __future__ import annotations
 
+import re
+import warnings
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 
-from fedkit.estimators import MultilinearSampling, estimate
-from fedkit.games import airport, all_coalitions, random_unanimity_sum, table_game, tabulate
-from fedkit.games.exact import banzhaf, beta_shapley, shapley
+import fedkit as fk
+from fedkit.interop import from_pydvl, from_shapiq, to_pydvl, to_shap, to_shapiq
 
 GAMES = {
-    "airport": tabulate(airport([1.0, 3.0, 2.0, 5.0, 5.5])),
-    "sum": tabulate(random_unanimity_sum(6, 14, 2)),
-    "noise": table_game(np.random.default_rng(3).normal(size=64)),
+    "airport": fk.tabulate(fk.airport([1.0, 3.0, 2.0, 5.0, 5.5])),
+    "sum": fk.tabulate(fk.random_unanimity_sum(6, 14, 2)),
+    "noise": fk.table_game(np.random.default_rng(3).normal(size=64)),
 }
 
 
-def batched(table):
-    """The game as shapiq calls it: sometimes with one coalition instead of a batch."""
-    return lambda coalitions: table(np.atleast_2d(coalitions))
+def needed(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of packages about each other
+        return pytest.importorskip(name)
 
 
 @pytest.mark.parametrize("name", GAMES)
 def test_exact_values_agree_with_shapiq(name):
-    shapiq = pytest.importorskip("shapiq")
-    table = GAMES[name]
-    peer = shapiq.ExactComputer(game=batched(table), n_players=table.n_players)
-    for index, ours in (("SV", shapley), ("BV", banzhaf)):
-        theirs = peer(index).get_n_order_values(1)
-        np.testing.assert_allclose(ours(table).values, theirs, atol=1e-10)
+    shapiq, game = needed("shapiq"), GAMES[name]
+    computer = shapiq.ExactComputer(game=to_shapiq(game), n_players=game.n_players)
+    for index, ours in (("SV", fk.shapley), ("BV", fk.banzhaf)):
+        theirs = computer(index).get_n_order_values(1)
+        np.testing.assert_allclose(ours(game).values, theirs, atol=1e-10)
+    back = from_shapiq(to_shapiq(game))
+    np.testing.assert_allclose(fk.tabulate(back).table, game.table)
 
 
-def fit_pydvl(table, kind, **settings):
-    """Value the rows of a dummy data set whose utility is a table."""
-    from pydvl.valuation import Dataset
-    from pydvl.valuation.utility.base import UtilityBase
+def test_a_game_of_shapiq_is_taken_as_it_is_centred_or_not():
+    shapiq = needed("shapiq")
 
-    n = table.n_players
+    class Voting(shapiq.Game):
+        def value_function(self, coalitions):
+            return coalitions @ np.array([1.0, 2.0, 4.0]) + 7
 
-    class TableUtility(UtilityBase):
-        def __call__(self, sample):
-            if sample is None:
-                return float(table.table[0])
-            row = np.zeros((1, n), dtype=bool)
-            row[0, np.asarray(sample.subset, dtype=int)] = True
-            return float(table(row)[0])
-
-    data = Dataset(np.arange(n, dtype=float)[:, None], np.zeros(n))
-    valuation = kind(utility=TableUtility(), progress=False, **settings)
-    valuation.fit(data)
-    result = valuation.result
-    values = np.empty(n)
-    values[np.asarray(result.indices, dtype=int)] = result.values
-    return values
+    for centred, empty in ((True, 0.0), (False, 7.0)):
+        game = from_shapiq(Voting(3, normalize=centred, normalization_value=7.0))
+        assert game([[False] * 3])[0] == empty
+        np.testing.assert_allclose(fk.shapley(game).values, [1, 2, 4])
 
 
 @pytest.mark.parametrize("name", GAMES)
 def test_exact_values_agree_with_pydvl(name):
-    pytest.importorskip("pydvl")
-    from pydvl.valuation import (
-        BanzhafValuation,
-        BetaShapleyValuation,
-        DeterministicUniformSampler,
-        NoStopping,
-        ShapleyValuation,
-    )
-
-    table = GAMES[name]
+    pydvl, game = needed("pydvl.valuation"), GAMES[name]
+    utility, data = to_pydvl(game)
     for kind, ours, more in (
-        (ShapleyValuation, shapley(table), {}),
-        (BanzhafValuation, banzhaf(table), {}),
-        (BetaShapleyValuation, beta_shapley(table, 4.0, 1.0), {"alpha": 4.0, "beta": 1.0}),
+        (pydvl.ShapleyValuation, fk.shapley(game), {}),
+        (pydvl.BanzhafValuation, fk.banzhaf(game), {}),
+        (pydvl.BetaShapleyValuation, fk.beta_shapley(game, 4.0, 1.0), {"alpha": 4.0, "beta": 1.0}),
     ):
-        how = {"sampler": DeterministicUniformSampler(), "is_done": NoStopping()}
-        np.testing.assert_allclose(ours.values, fit_pydvl(table, kind, **how, **more), atol=1e-8)
+        sampler = pydvl.DeterministicUniformSampler()
+        valuation = kind(utility, sampler, pydvl.NoStopping(), progress=False, **more)
+        valuation.fit(data)
+        result = valuation.result.sort(key="index")
+        np.testing.assert_allclose(ours.values, result.values, atol=1e-8)
+    back = from_pydvl(utility, game.n_players)
+    np.testing.assert_allclose(fk.tabulate(back).table, game.table)
+
+
+def test_a_model_utility_of_pydvl_is_a_game_by_retraining():
+    pydvl = needed("pydvl.valuation")
+    from sklearn.tree import DecisionTreeRegressor
+
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(30, 2)), rng.normal(size=30)
+    train, test = pydvl.Dataset(x[:5], y[:5]), pydvl.Dataset(x[5:], y[5:])
+    tree = DecisionTreeRegressor(random_state=0)
+    scorer = pydvl.SupervisedScorer(tree, test, default=0.0)
+    theirs = from_pydvl(pydvl.ModelUtility(tree, scorer).with_dataset(train), 5)
+    points = [(x[i : i + 1], y[i : i + 1]) for i in range(5)]
+    ours = fk.retraining_game(tree, points, (x[5:], y[5:]), empty=0.0)
+    np.testing.assert_allclose(fk.tabulate(theirs).table, fk.tabulate(ours).table)
 
 
 def test_the_peers_owen_grid_is_biased_and_ours_is_not():
-    shapiq = pytest.importorskip("shapiq")
+    shapiq = needed("shapiq")
     n = 8
-    game = table_game(all_coalitions(n).all(axis=1).astype(float))  # unanimity of everybody
+    game = fk.table_game(fk.all_coalitions(n).all(axis=1).astype(float))  # unanimity of everybody
     theirs = shapiq.OwenSamplingSV(n=n, n_anchor_points=5, random_state=0)
-    grid = theirs.approximate(20_000, batched(game)).get_n_order_values(1)
+    grid = theirs.approximate(20_000, to_shapiq(game)).get_n_order_values(1)
     assert grid.mean() > 1.3 / n  # both ends of the grid weigh as much as its inside
-    ours = estimate(game, MultilinearSampling("gauss", draws=1000), seed=0)
+    ours = fk.estimate(game, fk.MultilinearSampling("gauss", draws=1000), seed=0)
     np.testing.assert_allclose(ours.values, 1 / n, atol=5 * ours.standard_errors.max())
+
+
+def test_values_are_explanations_of_shap():
+    needed("shap")
+    game = GAMES["airport"]
+    one = to_shap(fk.shapley(game).named(list("abcde")), base=0.5, data=range(5))
+    np.testing.assert_array_equal(one.values, fk.shapley(game).values)
+    assert (one.base_values, one.feature_names) == (0.5, list("abcde"))
+    assert one.data.tolist() == list(range(5))
+    sampler = fk.PermutationSampling()
+    found = fk.estimate_many(game, sampler, budget=100, seeds=range(3), count="calls")
+    several = to_shap(found, base=[1, 2, 3], data=range(5))
+    assert several.values.shape == several.data.shape == (3, 5)
+    np.testing.assert_array_equal(several.values[1], found[1].values)
+    np.testing.assert_array_equal(several.error_std[2], found[2].standard_errors)
+    np.testing.assert_array_equal(several.base_values, [1, 2, 3])
+    vector = fk.shapley(fk.random_unanimity_sum(4, 6, 0, n_outputs=3))
+    np.testing.assert_array_equal(to_shap(vector).values, vector.values.T)
+    for bad in ([], [1], "abc", [fk.shapley(game), fk.shapley(fk.airport([1.0]))]):
+        with pytest.raises(ValueError, match=r"expected .*fk.Valuation|at least one"):
+            to_shap(bad)
+
+
+PAGE = (Path(__file__).parent.parent / "book" / "jobs.md").read_text("utf-8")
+
+
+@pytest.mark.filterwarnings("ignore")  # of packages about each other, and of shap's plots
+def test_the_examples_of_the_page_run_in_their_order_and_are_under_ten_lines():
+    for name in ("shapiq", "shap", "pydvl"):
+        needed(name)
+    import matplotlib.pyplot as plt
+
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL):
+        assert sum(bool(line.strip()) for line in block.splitlines()) < 10
+        exec(block, names)
+    plt.close("all")
+    assert names["found"].has_intervals
+    assert names["core"].values.sum() == pytest.approx(5)
+    assert names["pairs"][(1, 3)] == pytest.approx(-11 / 6)
+    assert names["worth"].n_players == 200
+    assert not np.isnan(names["worth"].values).any()
+
+
+def test_no_job_takes_more_lines_than_in_a_peer():
+    from benchmarks import jobs
+
+    assert len(jobs.JOBS) + len(jobs.COMMANDS) == 14
+    for job in jobs.JOBS:
+        written = {name: jobs.lines(program) for name, program in jobs.programs(job).items()}
+        assert 0 < written["fedkit"] == min(written.values()), (job.name, written)
+    told = pd.read_csv(jobs.TABLE)
+    assert set(told["job"]) == {job.name for job in jobs.JOBS} | set(jobs.COMMANDS)

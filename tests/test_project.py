@@ -157,7 +157,7 @@ def test_the_core_imports_with_numpy_scipy_and_torch_alone() -> None:
         "sys.meta_path.insert(0, Refuse())",
         "import numpy as np, fedkit as fk",
         *[f"import fedkit.{name}" for name in names],
-        re.findall(r"```python\n(.*?)```", README, re.S)[0],  # values and their intervals
+        re.findall(r"```python\n(.*?)```", README, re.S)[1],  # values and their intervals
     ]
     command = [sys.executable, "-W", "error", "-c", "\n".join(lines)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
@@ -182,16 +182,39 @@ def test_what_is_missing_is_asked_for_by_a_command_that_works() -> None:
 # ------------------------------------------------------------------------------- README
 
 
-def test_the_second_example_of_the_readme_runs_on_its_own() -> None:
+def test_the_examples_of_the_readme_run_on_their_own() -> None:
     blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3  # the second is run without any extra, above
     for block in blocks:
         assert len([line for line in block.splitlines() if line.strip()]) <= 10
-    command = [sys.executable, "-W", "error", "-c", blocks[1]]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "symmetry" in done.stdout
-    assert "p (Holm)" in done.stdout
+    for block, words in (
+        (blocks[0], ["by accuracy, exact: 8 evaluations", "Ada", "Bo", "Cy"]),
+        (blocks[2], ["symmetry", "p (Holm)"]),
+    ):
+        command = [sys.executable, "-W", "error", "-c", block]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert all(word in done.stdout for word in words), done.stdout
+
+
+@pytest.mark.weekly
+def test_the_install_for_processors_alone_brings_no_package_of_a_gpu(tmp_path: Path) -> None:
+    (line,) = re.findall(
+        r"^uv (pip install --torch-backend cpu) /path/to/this/folder", README, re.M
+    )
+    uv = shutil.which("uv", path=Path(sys.executable).parent) or shutil.which("uv")
+    assert uv is not None, "make setup brings it"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "new"], check=True)
+    python = tmp_path / "new" / "bin" / "python"
+    command = [uv, *line.split(), "--dry-run", "--python", python, ROOT]
+    env = os.environ | {"UV_HTTP_RETRIES": "0"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    if "Failed to fetch" in done.stderr:
+        pytest.skip("the package index of torch is not reached from here")
+    assert done.returncode == 0, done.stderr
+    assert "+cpu" in re.findall(r"\+ torch==(\S+)", done.stderr)[0]
+    assert "nvidia" not in done.stderr
+    assert "triton" not in done.stderr
 
 
 def test_every_make_target_that_is_mentioned_exists() -> None:

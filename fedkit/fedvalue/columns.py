@@ -221,11 +221,14 @@ class VerticalData:
         A party with so many cells that its value cannot be trusted is warned of.
         """
         codes = []
-        for owner, x, keep in self._held():
+        for data_party, (owner, x, keep) in zip((None, *self.names), self._held(), strict=True):
             binned = discretise(x, bins, how, missing, discrete=keep, name=owner)
             codes.append(joint_codes(binned))
-        for data_party, code in zip((None, *self.names), codes, strict=True):
-            if doubt := cells_doubt(code, data_party):
+            levels = binned.reshape(self.n_rows, -1).max(axis=0, initial=0) + 1
+            finest = int(levels.argmax()) if levels.size else 0
+            titles = _titles(x, columns_of(x, owner)) or [""]
+            alone = f"{levels.max(initial=0)} by column {titles[finest]!r} alone"
+            if doubt := cells_doubt(codes[-1], data_party, alone):
                 warn(doubt)
         return codes[0], label_codes(self.y, self._label), codes[1:]
 
@@ -533,8 +536,11 @@ def label_doubt(codes: Codes, name: str) -> str | None:
     return None
 
 
-def cells_doubt(codes: Codes, data_party: str | None = None) -> str | None:
-    """Return a sentence on a party, the task party by default, with a row or two in each cell."""
+def cells_doubt(codes: Codes, data_party: str | None = None, finest: str = "") -> str | None:
+    """Return a sentence on a party, the task party by default, with a row or two in each cell.
+
+    `finest` tells of the column that cuts most.
+    """
     rows, cells = len(codes), int(codes.max()) + 1
     if cells <= max(FEW_CELLS, rows / (ROWS_OF_A_CELL if data_party is None else ROWS_OFFERED)):
         return None
@@ -543,8 +549,8 @@ def cells_doubt(codes: Codes, data_party: str | None = None) -> str | None:
     if data_party is None:
         follows = "even a party that knows the label seems to add less than it does"
     return (
-        f"{owner}'s columns make {cells} cells of {rows} rows, so that {follows}: take fewer "
-        "columns or bins"
+        f"{owner}'s columns make {cells} cells of {rows} rows{finest and f' ({finest})'}, so that "
+        f"{follows}: take fewer columns or bins"
     )
 
 

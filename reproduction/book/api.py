@@ -15,7 +15,7 @@ __all__ = ["PAGES", "expand", "page_of", "public_modules"]
 
 #: Page of each room; of two that fit a module, the longer.
 PAGES = {
-    "api-games": "games estimators streams",
+    "api-games": "games estimators streams interop",
     "api-models": "learning datasets",
     "api-federation": "federated flower",
     "api-methods": "methods",

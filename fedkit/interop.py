@@ -1,0 +1,152 @@
+"""Neighbours: games as shapiq and pyDVL have them, values as shap and shapiq draw them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedkit.checks import brief, having, whole
+from fedkit.extras import need
+from fedkit.games.coalitions import Coalitions, Utilities
+from fedkit.games.game import Game, as_game
+from fedkit.games.valuation import Valuation
+
+__all__ = ["from_pydvl", "from_shapiq", "to_pydvl", "to_shap", "to_shapiq"]
+
+
+def to_shapiq(game: Game) -> Any:
+    """Return the game as a ``shapiq.Game``, for its interactions, cores and approximators.
+
+    Parameters
+    ----------
+    game : Game
+        Its utilities are single numbers.
+
+    Returns
+    -------
+    shapiq.Game
+        With utilities as they are: it is not centred.
+    """
+    as_game(game)
+    base = need("shapiq", "bench").Game
+
+    class Shared(base):  # type: ignore[misc, valid-type]
+        def value_function(self, coalitions: Coalitions) -> Utilities:
+            return game(coalitions)
+
+    return Shared(game.n_players, normalize=False)
+
+
+def from_shapiq(game: Any) -> Game:
+    """Return a game of shapiq, such as an imputer or a benchmark, as ours.
+
+    Parameters
+    ----------
+    game : shapiq.Game
+
+    Returns
+    -------
+    Game
+        With the utilities that `game` gives: centred, where it is.
+    """
+    having("game", game, "n_players", "value_function")
+    return Game(game.n_players, lambda rows: np.asarray(game(rows), dtype=np.float64))
+
+
+def to_pydvl(game: Game) -> tuple[Any, Any]:
+    """Return the game as a utility of pyDVL, and the data set whose points are its players.
+
+    Parameters
+    ----------
+    game : Game
+        Its utilities are single numbers.
+
+    Returns
+    -------
+    pydvl.valuation.utility.base.UtilityBase, pydvl.valuation.Dataset
+        ``ShapleyValuation(utility, ...).fit(data)`` values the players.
+    """
+    n = as_game(game).n_players
+    base = need("pydvl.valuation.utility.base", "bench").UtilityBase
+
+    class Shared(base):  # type: ignore[misc, valid-type]
+        def __call__(self, sample: Any) -> float:
+            row = np.zeros((1, n), dtype=np.bool_)
+            if sample is not None:
+                row[0, np.asarray(sample.subset, dtype=np.int64)] = True
+            return float(game(row)[0])
+
+    players = np.arange(n)
+    return Shared(), need("pydvl.valuation", "bench").Dataset(players[:, None], players)
+
+
+def from_pydvl(utility: Any, n_players: int) -> Game:
+    """Return a utility of pyDVL, such as its ``ModelUtility``, as a game.
+
+    Parameters
+    ----------
+    utility : pydvl utility
+        One that knows its data, by ``with_dataset`` where it needs any.
+    n_players : int
+        Points, or groups of points, of these data.
+
+    Returns
+    -------
+    Game
+    """
+    if not callable(utility):
+        raise ValueError(f"utility is {brief(utility)}; expected a utility of pyDVL")
+    whole("n_players", n_players, 1)
+    sample = need("pydvl.valuation.types", "bench").Sample
+
+    def utilities(coalitions: Coalitions) -> list[float]:
+        return [utility(sample(None, np.flatnonzero(row))) for row in coalitions]
+
+    return Game(n_players, utilities)
+
+
+def to_shap(
+    valuations: Valuation | Sequence[Valuation], base: ArrayLike = 0.0, data: Any = None
+) -> Any:
+    """Return values as a ``shap.Explanation``, for the plots of shap.
+
+    Parameters
+    ----------
+    valuations : Valuation or sequence of them
+        One has a waterfall; several, of the same clients (rounds, seeds), a beeswarm.  The outputs
+        of a vector-valued game are several too.
+    base : float or float array ``[rows]``
+        Utility of the empty coalition, at which a waterfall begins.
+    data : array, optional
+        What stands beside a client, or colours it: data sizes ``[n]``, or ``[rows, n]``.
+
+    Returns
+    -------
+    shap.Explanation
+        float64[n], or float64[rows, n], with the names of the players and standard errors.
+    """
+    given = [valuations] if isinstance(valuations, Valuation) else valuations
+    if not isinstance(given, Sequence) or not all(isinstance(v, Valuation) for v in given):
+        raise ValueError(f"valuations is {brief(valuations)}; expected an fk.Valuation, or several")
+    if len({(v.values.shape, v.names) for v in given}) != 1:
+        raise ValueError(
+            f"valuations have values {', '.join(brief(v.values) for v in given[:4])}; expected at "
+            "least one, and the same players in all"
+        )
+    n = given[0].n_players
+    values, errors = (
+        np.concatenate([each.reshape(n, -1).T for each in columns])
+        for columns in ([v.values for v in given], [v.standard_errors for v in given])
+    )
+    if len(values) == 1:
+        values, errors = values[0], errors[0]
+    start = np.broadcast_to(np.asarray(base, dtype=np.float64), values.shape[:-1])
+    shown = None if data is None else np.broadcast_to(data, values.shape)
+    names = given[0].names or tuple(map(str, range(n)))
+    return need("shap", "vertical").Explanation(
+        values, start if start.ndim else float(start), shown,
+        feature_names=list(names), error_std=errors,
+    )  # fmt: skip
