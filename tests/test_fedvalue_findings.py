@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedkit.fedvalue.protocol.attacks import ATTACKS
+from fedkit.fedvalue.protocol.verification import best_shift
 from fedkit.intervals import paired_interval
 from reproduction.fedvalue import findings
 from reproduction.fedvalue.findings import COLUMNS, IDEAL, REDUNDANT, RIDERS, cut, lead, per_seed
@@ -172,3 +174,53 @@ def test_sampling_has_its_error_and_components_change_the_values(evaluation):
     seconds = findings.approximations(evaluation, "sampling", "permutations")
     seconds = seconds.groupby(["dataset", "permutations"]).seconds.mean().unstack("dataset")
     assert (seconds.loc[1200] / seconds.loc[100]).max() < 12
+
+
+def test_lies_pass_the_printed_checks_and_none_the_hardened_ones(evaluation):
+    def share(protocol, attack, **settings):
+        return findings.attacked(evaluation, protocol, attack, **settings)
+
+    wide = {"high": 40, "iterations": 4}
+    assert share("printed", "upload size").mean == 100
+    assert share("printed", "upload size", **wide).mean == 100
+    assert share("printed", "best bet", high=3).low > 40
+    assert share("printed", "gcd").low > 70
+    assert share("hardened, token per cell", "rank linking").low > 30
+    assert max(share("hardened", attack).mean for attack in ATTACKS) == 0
+    shift, people = best_shift((2, 9), 2)[1], 200
+    assert min(shift) > 9 * people + 50  # more than the task party sends of all people together
+    assert best_shift((2, 3), 2)[1] == (6, 6)
+
+
+def test_known_answers_bound_the_best_attack(evaluation):
+    few, many = (findings.known_answers(evaluation, data) for data in ("label", "cells"))
+    assert few["low"].iloc[0] > 50
+    assert few["bound (%)"].iloc[-1] < 1
+    for table in (few, many):
+        assert (table["low"] <= table["bound (%)"]).all()
+    assert (few["bound (%)"] - few["deceived (%)"]).abs().max() < 5
+    assert many["low"][25] > many["by the overall share (%)"][25]  # which is no bound
+
+
+def test_leaving_small_cells_out_ends_certainty_and_not_guessing(evaluation):
+    mean = {at: i.mean for at, i in findings.leaks(evaluation).items()}
+    for name in ("wine", "breast", "credit"):  # a table with less in it tells no more
+        for m in (2, 5):
+            assert mean["certain", name, "joint", m] < 0.01 < mean["certain", name, "none", 0]
+            assert mean["guessed", name, "joint", m] <= mean["guessed", name, "none", 0]
+    assert mean["error", "wine", "joint", 5] > 99.9
+    cheap, dear = ("breast", "decoys", 10), ("breast", "joint", 5)
+    assert mean["certain", *cheap] < 0.1 < mean["certain", "breast", "none", 0]
+    assert mean["error", *cheap] < mean["error", *dear] / 2
+    assert mean["guessed", *dear] < mean["guessed", *cheap] - 3
+    assert mean["certain", "credit", "decoys", 10] > 0.5 * mean["certain", "credit", "none", 0]
+    lost = mean["guessed", "credit", "none", 0] - mean["guessed", "credit", "joint", 5]
+    assert lost < 0.5 < mean["error", "credit", "joint", 5]
+    noisy = findings.leaks(evaluation, parties=3, features=1)
+    assert max(i.mean for at, i in noisy.items() if at[0] == "certain" and at[2] == "noise") == 0
+
+
+def test_a_whole_table_is_counted_fast(evaluation):
+    numbers = findings.numbers_of_hardening(evaluation)
+    assert numbers["fvp-faster"] > 20
+    assert numbers["fvp-feature-whole"] < 1.5 < 4 < numbers["fvp-feature-cells"]

@@ -10,9 +10,8 @@ import pytest
 from fedkit.fedvalue.protocol.attacks import ATTACKS, attempt
 from fedkit.streams import Streams
 from reproduction.experiments import get
-from reproduction.fedvalue import security
-from reproduction.fedvalue import security_tables as tables
-from reproduction.fedvalue.pictures import sequence_diagram, server_view, strips, watched
+from reproduction.fedvalue import findings, security, tables
+from reproduction.fedvalue.figures import sequence_diagram, server_view, watched
 from reproduction.fedvalue.security import contingency
 from reproduction.records import Store
 
@@ -93,9 +92,10 @@ def test_growth_fits_sizes_that_every_seed_ran():
             if rows < 100_000 or seed == 0
         ]
     )  # fmt: skip
-    found = tables.growth(frame).loc[("hardened", "rows")]
+    e = findings.Evaluation(store=SimpleNamespace(frame=lambda *_: frame))
+    found = findings.growth(e).loc[("hardened", "rows")]
     assert (found["from"], found["to"], found["runs"]) == (10, 10_000, 3)
-    assert found["exponent of the power"] == "1.10 [0.85, 1.35]"  # 1.1 +- 4.303 * 0.1 / sqrt(3)
+    assert found["exponent"].text() == "1.10 [0.85, 1.35]"  # 1.1 +- 4.303 * 0.1 / sqrt(3)
 
 
 def test_experiments_run_and_their_tables_read_them(tmp_path):
@@ -114,23 +114,18 @@ def test_experiments_run_and_their_tables_read_them(tmp_path):
     for name, fits in wanted.items():
         cells = [c for c in get("fedvalue", name).cells("smoke", None) if fits(c.settings)]
         get("fedvalue", name).execute(cells, store, progress=False)
-    frame = store.frame("fedvalue", "security", "smoke")
-    shown = tables.attacks(frame)
-    assert shown.loc["zeros", "printed"].startswith("0.0")
-    assert shown.loc["zeros", "hardened"] == "-"
-    known = tables.known(frame, "cells").loc[400]
+    e = findings.Evaluation("smoke", store)
+    assert findings.attacked(e, "printed", "zeros").mean == 0
+    known = findings.known_answers(e, "cells").loc[400]
     assert known["smallest share f (q = 2)"] == pytest.approx(1 / 3)
-    assert known["overall share"] == pytest.approx(1 / 3)
     assert known["bound (%)"] == pytest.approx(100 * (2 / 3) ** 4 * 0.75**6)
-    assert tables.bets(frame).loc["2", "measured"].startswith("100.0")
-    assert tables.bets(frame).loc["2", "Proposition 2"] == "100·2⁻³²"
-    caught = tables.caught(frame, "printed")
-    assert caught.loc["zeros", "non-negativity"] == 100
-    assert list(caught.index) == ["zeros", "best bet"]  # in their order, whichever check ends them
-    leaks = tables.leaks(store.frame("fedvalue", "leak", "smoke"))
-    assert (leaks["certain (%)"] <= leaks["best guess right (%)"] + 1e-9).all()
-    growth = tables.growth(store.frame("fedvalue", "scaling", "smoke"))
-    assert list(growth.index) == [("hardened", "rows")]
+    told = repr(tables.bets(e))
+    assert "100.0 [" in told
+    assert "100·2⁻³²" in told
+    found = findings.leaks(e, parties=3, features=1)
+    certain, guessed = (found[metric, "wine", "none", 0.0] for metric in ("certain", "guessed"))
+    assert certain.mean <= guessed.mean + 1e-9
+    assert list(findings.growth(e).index) == [("hardened", "rows")]
 
 
 @pytest.mark.filterwarnings("error")
@@ -143,21 +138,6 @@ def test_exact_values_that_do_not_vary_rank_nobody(monkeypatch, defence):
     (cell, *_) = get("fedvalue", "leak").cells("smoke", [0])
     (ran,) = security.run_leak(replace(cell, settings=settings, seeds=(0,)), None, False)
     assert ran["metrics"]["rank"] == 0
-
-
-def test_every_number_is_a_dot():
-    frame = pd.DataFrame(
-        {"d": list("aabb") * 3, "e": list("xyxy") * 3, "v": np.arange(12.0), "k": ["r", "n"] * 6}
-    )
-    picture = strips(frame, "d", "e", "v", "k", ylabel="nats")
-    drawn = np.concatenate(
-        [dots.get_offsets() for axis in picture.axes for dots in axis.collections]
-    )
-    assert sorted(drawn[:, 1]) == list(range(12))
-    # "r" stands left of place 0 or 1, "n" right of it; three dots in a strip of 0.16
-    assert sorted(set(drawn[:, 0].round(9))) == [-0.23, -0.15, -0.07, 1.07, 1.15, 1.23]
-    assert [axis.get_title() for axis in picture.axes] == ["a", "b"]
-    assert len(picture.legends) == 1
 
 
 def test_the_server_sees_multiples_of_the_true_table():

@@ -14,6 +14,10 @@ from fedkit.fedvalue.columns import joint_codes
 from fedkit.fedvalue.corrections import null_information
 from fedkit.fedvalue.information import conditional_mutual_information as conditional
 from fedkit.fedvalue.information import entropy, mshapley_cmi, mutual_information
+from fedkit.fedvalue.protocol.attacks import ATTACKS
+from fedkit.fedvalue.protocol.counting import CountingServer
+from fedkit.fedvalue.protocol.messages import Table
+from fedkit.fedvalue.protocol.parties import parties_of
 from fedkit.streams import Streams
 from reproduction import figures as plots
 from reproduction.fedvalue import findings
@@ -341,4 +345,227 @@ def approximations(e: Evaluation) -> Picture:
             within=within,
         )  # fmt: skip
     axes[0, 0].set_xticks([20, 200, 2000])
+    return picture
+
+
+# ------------------------------------------------------------------------ the protocol
+
+
+def lies(e: Evaluation) -> Picture:
+    """Draw how often lies pass as printed, and the best of all attacks when hardened."""
+    told = {
+        "as printed, it gives the size of an upload": ("upload size", {}),
+        "the same, q from 2 to 40, four iterations": ("upload size", {"high": 40, "iterations": 4}),
+        "as printed, it reads q off": ("gcd", {}),
+        "as printed, it bets blindly, q is 2": ("best bet", {"high": 2}),
+        "as printed, it bets blindly, q is 2 to 3": ("best bet", {"high": 3}),
+        "as printed, it bets blindly, q is 2 to 5": ("best bet", {"high": 5}),
+        "as printed, it bets blindly, q is 2 to 9": ("best bet", {}),
+    }  # fmt: skip
+    found = {
+        label: findings.attacked(e, "printed", attack, **settings)
+        for label, (attack, settings) in told.items()
+    }
+    hardened = [findings.attacked(e, "hardened", attack) for attack in ATTACKS]
+    found["hardened, the best of all attacks"] = max(hardened, key=lambda i: i.mean)
+    lines = [
+        {"label": label, "mean": i.mean, "low": i.low, "high": i.high,
+         "paper": 0.0 if "printed" in label or "same" in label else np.nan}
+        for label, i in found.items()
+    ]  # fmt: skip
+    return plots.dots_with_intervals(pd.DataFrame(lines), xlabel="counts falsified unnoticed (%)")
+
+
+def attacks(e: Evaluation) -> Picture:
+    """Draw all attacks on three protocols for whole tables."""
+    titles = {"printed, whole table": "as printed", "hardened, token per cell": "token per cell",
+              "hardened": "hardened"}  # fmt: skip
+    picture, axes = plots.panels(1, 3, height=4.0, share_y=True)
+    for axis, (protocol, title) in zip(axes[0], titles.items(), strict=True):
+        for row, attack in enumerate(ATTACKS):
+            i = findings.attacked(e, protocol, attack)
+            axis.plot([i.low, i.high], [row, row], color=PALETTE[0], linewidth=1.6)
+            axis.plot(i.mean, row, "o", color=PALETTE[0], markersize=4)
+        axis.set_yticks(range(len(ATTACKS)), [*ATTACKS])
+        axis.set_ylim(len(ATTACKS) - 0.5, -0.5)
+        axis.set_xlim(-4, 104)
+        axis.set_title(title)
+        finish(axis, "deceived (%)", "", ())
+    return picture
+
+
+def known_answers(e: Evaluation) -> Picture:
+    """Draw the attacker's best case against the number of artificial IDs, and the bound."""
+    picture, axes = plots.panels(1, 2, height=3.4)
+    for axis, data, title in zip(
+        axes[0], ("label", "cells"), ("2 task cells", "25 task cells"), strict=True
+    ):
+        table = findings.known_answers(e, data)
+        x, mean = table.index.to_numpy(), table["deceived (%)"].to_numpy()
+        handles = axis.plot(x, table["bound (%)"], color=PALETTE[1], label="bound")
+        ends = np.abs(table[["low", "high"]].to_numpy().T - mean)
+        look = {"fmt": "o", "capsize": 3, "label": "measured", "color": PALETTE[0]}
+        handles.append(axis.errorbar(x, np.maximum(mean, 1e-9), ends, **look))
+        axis.set_title(title)
+        plots.logarithmic(axis.xaxis, "x")
+        axis.set_yscale("log")
+        axis.set_ylim(0.02, 150)
+        finish(axis, "artificial IDs", "deceived (%)", handles)
+    return picture
+
+
+_DEFENCES = {
+    ("none", 0): "nothing", ("joint", 2): "joint cells of 2", ("joint", 5): "joint cells of 5",
+    ("task", 5): "task cells of 5", ("task", 20): "task cells of 20",
+    ("decoys", 1): "1 decoy per cell", ("decoys", 10): "10 decoys per cell",
+}  # fmt: skip
+
+
+def leaks(e: Evaluation) -> Picture:
+    """Draw what the task party knows for certain and guesses, and what a defence costs."""
+    found = findings.leaks(e)
+    picture, axes = plots.panels(1, 3, height=4.2, share_y=True)
+    sides = (
+        ("certain", "certain (%)"),
+        ("guessed", "best guess right (%)"),
+        ("error", "error (%)"),
+    )
+    for axis, (metric, xlabel) in zip(axes[0], sides, strict=True):
+        handles = []
+        for j, name in enumerate(("wine", "breast", "credit")):
+            kept = [at for at in _DEFENCES if metric != "error" or at[0] != "none"]
+            cuts = [found[metric, name, *at] for at in kept]
+            rows = np.array([[*_DEFENCES].index(at) for at in kept]) + 0.22 * (j - 1)
+            low, high = [i.low for i in cuts], [i.high for i in cuts]
+            sure = [0.3 if min(i.mean, 100 - i.mean) < 1e-9 else 1.0 for i in cuts]
+            axis.hlines(rows, low, high, color=PALETTE[j], linewidth=1.6, alpha=sure)
+            look = {"color": PALETTE[j], "markersize": 5, "label": name.capitalize()}
+            handles += axis.plot([i.mean for i in cuts], rows, plots.MARKERS[j], **look)
+        axis.set_yticks(range(len(_DEFENCES)), _DEFENCES.values())
+        axis.set_ylim(len(_DEFENCES) - 0.5, -0.5)
+        finish(axis, xlabel, "", handles)
+    return picture
+
+
+_LANES = ("task party", "data party A", "data party B", "counting server")
+#: (from, to, text) of each line; None as receiver: something that is done at home
+_STEPS = (
+    (0, 3, "a job; orders, sealed: q, $n_r$, tokens"),
+    (3, 1, "its sealed order"),
+    (3, 2, "its sealed order"),
+    (0, 3, "encrypted IDs, tokens, a sealed report"),
+    (1, 3, "encrypted IDs, tokens, a sealed report"),
+    (2, 3, "the same"),
+    (3, None, "joins on IDs, counts tuples of tokens"),
+    (3, 0, "tuples with their counts; the sealed reports"),
+    (0, None, "opens, checks, merges, divides by q"),
+)
+
+
+def sequence_diagram() -> Picture:
+    """Draw who sends what to whom in one iteration of the counting protocol.
+
+    Texts stand in boxes of their own, dark on light or light on dark, for either kind of page.
+    """
+    picture, axes = plots.panels(height=0.9 + 0.47 * len(_STEPS))
+    axis, server, last = axes[0, 0], len(_LANES) - 1, len(_STEPS) + 0.5
+    axis.set_axis_off()
+    axis.set_xlim(-0.5, server + 0.5)
+    axis.set_ylim(last, -1.35)
+    colours = [PALETTE[int(x == server)] for x in range(len(_LANES))]
+    round_box = {"boxstyle": "round,pad=0.35", "linewidth": 0.8}
+    paper = {**round_box, "facecolor": "#F4F6F8", "edgecolor": INK}
+    middle: dict[str, Any] = {"ha": "center", "va": "center"}
+    for x, (name, colour) in enumerate(zip(_LANES, colours, strict=True)):
+        axis.plot([x, x], [0.2, last], color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+        box = {**round_box, "facecolor": colour, "edgecolor": colour}
+        axis.text(x, 0, name, color="white", fontsize=9.5, weight="bold", bbox=box, **middle)
+    axis.plot([-0.4, server - 0.6], [-0.55, -0.55], color=PALETTE[0], linewidth=2.5)
+    known = "share the key and the IDs of the people"
+    axis.text((server - 1) / 2, -0.95, known, color=INK, fontsize=9, **middle)
+    axis.text(server, -0.95, "has no key", color=INK, fontsize=9, **middle)
+    for row, (start, end, text) in enumerate(_STEPS, 1):
+        look = {"color": "#1F2933", "fontsize": 8, "bbox": paper, **middle}
+        if end is None:
+            axis.plot(start, row, "s", color=colours[start], markersize=8)
+            side, align = (-0.12, "right") if start == server else (0.12, "left")
+            axis.text(start + side, row, text, **{**look, "ha": align, "style": "italic"})
+        else:
+            arrow = {"arrowstyle": "-|>", "color": colours[start], "linewidth": 1.6, "shrinkA": 0}
+            axis.annotate("", (end, row), (start, row), arrowprops={**arrow, "shrinkB": 1})
+            axis.text((start + end) / 2, row, text, **look)
+    return picture
+
+
+def times(e: Evaluation, shown: Mapping[str, str]) -> Picture:
+    """Draw the time of the protocol against some of its parameters, a panel each, two in a row.
+
+    `shown`: what is varied, and what the axis is called.
+    """
+    frame, rows = e.frame("scaling"), -(-len(shown) // 2)
+    picture, axes = plots.panels(rows, 2, height=0.4 + 3.0 * rows)
+    names = {"hardened": "whole table, hardened", "printed": "cell by cell, printed"}
+    seconds = frame[frame.metric == "core_seconds"].assign(name=frame.protocol.map(names))
+    for axis, (varied, label) in zip(axes.flat, shown.items(), strict=True):
+        part = seconds[seconds.varied == varied]
+        plots.curves_with_bands(
+            part, varied, "value", "name", xlabel=label, ylabel="seconds of one core", axis=axis,
+            order=list(names.values()),
+        )  # fmt: skip
+        if varied == "rows":  # the one time that the paper prints
+            plots.logarithmic(axis.xaxis, "x")
+            axis.plot(1e6, 4 * 3600, "D", color=PALETTE[2], markersize=7)
+            look = {"color": INK, "textcoords": "offset points"}
+            axis.annotate("paper", (1e6, 4 * 3600), xytext=(-38, -4), **look)
+        if varied in ("rows", "parties", "features"):
+            plots.logarithmic(axis.yaxis, "y")
+    return picture
+
+
+class Recorder(CountingServer):
+    """An honest server that keeps its answers, to look at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[Table] = []
+
+    def table(self, job: str) -> Table | None:
+        """Return the counts, and keep them."""
+        found = super().table(job)
+        if found is not None:
+            self.answers.append(found)
+        return found
+
+
+def watched(codes: Any, **options: Any) -> list[Table]:
+    """Count with a server that keeps its answers, and return them."""
+    task, others = parties_of(codes, **options)
+    server = Recorder()
+    task.count(server, wait=lambda: [party.serve(server) for party in others])
+    return server.answers
+
+
+def server_view(clear: Ints, tables: Mapping[str, Table]) -> Picture:
+    """Draw the true table and, beside it, what the server holds under each protocol.
+
+    Counts stand by token of the task party and of the first data party.
+    """
+    shown = {"the true table": clear}
+    for name, table in tables.items():
+        rows, columns = (np.unique(column, return_inverse=True)[1] for column in table.tokens.T[:2])
+        shown[name] = np.zeros((rows.max() + 1, columns.max() + 1), dtype=np.int64)
+        np.add.at(shown[name], (rows, columns), table.counts)
+    picture, axes = plots.panels(1, len(shown), height=2.9)
+    for axis, (name, counts) in zip(axes[0], shown.items(), strict=True):
+        axis.imshow(counts, cmap=plots.HEAT, aspect="auto", interpolation="nearest")
+        axis.grid(False)
+        axis.set_title(name)
+        few = counts.size <= 36
+        for (i, j), n in np.ndenumerate(counts) if few else ():
+            colour = "white" if n > counts.max() / 2 else "black"
+            axis.text(j, i, str(n), ha="center", va="center", fontsize=9, color=colour)
+        axis.set_xticks(range(counts.shape[1]) if few else [])
+        axis.set_yticks(range(counts.shape[0]))
+        cell = "cell" if name == "the true table" else "token"
+        finish(axis, f"{cell} of the data party", f"{cell} of the task party", ())
     return picture

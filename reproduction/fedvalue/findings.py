@@ -17,13 +17,14 @@ import pandas as pd
 from scipy import stats
 
 from fedkit.datasets import TABLES
+from fedkit.fedvalue.protocol import verification as bounds
 from fedkit.fedvalue.shap import MODELS
-from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
+from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval, slopes
 from reproduction.claims import Claims, load_claims
 from reproduction.fedvalue.correlation import FEATURES, Setting, correlate
 from reproduction.fedvalue.correlation import READINGS as CORRELATED
 from reproduction.fedvalue.recommendation import MAIN, PLACES, Case
-from reproduction.overviews import alike
+from reproduction.overviews import alike, machines_told, where
 from reproduction.records import Store
 from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, VERDICTS, join
 
@@ -459,4 +460,109 @@ def numbers_of_experiments(e: Evaluation) -> Numbers:
             f"fvx-{key}-mean": shares(base, key)["mean correlation"]
             for key in ("plugin", "entropy", "shuffled")
         },
+    }
+
+
+# ------------------------------------------------------------------------ the protocol
+
+_USUAL = {"low": 2, "high": 9, "artificial_low": 1, "artificial_high": 50, "data": "example"}
+
+
+def passed(part: pd.DataFrame) -> Interval:
+    """Return the share of counts that deceive, with its exact 95% interval, all in percent.
+
+    Counts are independent within and between seeds and therefore pooled (Clopper and Pearson).
+    """
+    wide = part.pivot(index="seed", columns="metric", values="value")
+    n, k = round(float(wide.trials.sum())), round(float((wide.deceived * wide.trials).sum()))
+    ends = stats.binomtest(k, n).proportion_ci(method="exact")
+    return Interval(100 * k / n, 100 * ends.low, 100 * ends.high, n)
+
+
+def attacked(e: Evaluation, protocol: str, attack: str, **settings: Any) -> Interval:
+    """Return how often an attack on a protocol passes; settings in place of the usual ones."""
+    asked = {**_USUAL, "iterations": 2, "protocol": protocol, "attack": attack, **settings}
+    return passed(where(e.frame("security"), **asked))
+
+
+def known_answers(e: Evaluation, data: str = "label") -> pd.DataFrame:
+    """Return the attacker's best case by the number of artificial IDs, measured and bound, in %.
+
+    `data` is "label", two task cells of about equal size, or "cells", 25 of different sizes.
+    """
+    rows = {}
+    frame = where(e.frame("security"), data=data)
+    for n in sorted(map(int, frame.artificial_low.unique())):
+        part = where(frame, artificial_low=n)
+        value, i = part.groupby("metric").value.mean(), passed(part)
+        people = int(part.people.iloc[0])
+        rows[n] = {
+            "smallest share f (q = 2)": value["share_known"],
+            "deceived (%)": i.mean,
+            "low": i.low,
+            "high": i.high,
+            "bound (%)": 100 * value["bound.known_answers"],
+            "by the overall share (%)": 100 * bounds.known_answers([people], (2, 3), (n, n)),
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def leaks(e: Evaluation, parties: int = 5, features: int = 2) -> dict[Any, Interval]:
+    """Return what the task party knows or guesses in percent, and what a defence costs.
+
+    By metric, data set, defence and level.
+    """
+    shown = where(e.frame("leak"), parties=parties, features=features)
+    groups = shown.groupby(["metric", "dataset", "defence", "level"]).value
+    shares = {at: 100 * v.to_numpy() for at, v in groups if at[0] != "rank"}
+    return {at: bounded_interval(v, 0, max(100, v.max())) for at, v in shares.items()}
+
+
+def growth(e: Evaluation) -> pd.DataFrame:
+    """Fit how the time grows: the exponent of a power, and the factor per step.
+
+    The power is fitted to the upper half of the values, where the fixed part has faded, and only
+    to values that every seed ran.
+    """
+    rows: dict[Any, dict[str, Any]] = {}
+    seconds = e.frame("scaling")
+    seconds = seconds[seconds.metric == "core_seconds"]
+    for (protocol, varied), part in seconds.groupby(["protocol", "varied"]):
+        wide = part.pivot(index="seed", columns=varied, values="value").dropna(axis=1)
+        x, took = wide.columns.to_numpy(dtype=np.float64), wide.to_numpy(dtype=np.float64)
+        upper = slice(max(0, min(len(x) // 2, len(x) - 3)), None)
+        rows[protocol, varied] = {
+            "from": int(x[0]), "to": int(x[-1]), "runs": len(wide),
+            "exponent": mean_interval(slopes(np.log(x[upper]), np.log(took[:, upper]))),
+            "factor": mean_interval(np.exp(slopes(x, np.log(took)))),
+        }  # fmt: skip
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def numbers_of_protocol(e: Evaluation) -> Numbers:
+    """What the page on counting and lies says."""
+    return {
+        "fvp-lie-gcd": attacked(e, "printed", "gcd").mean,
+        "fvp-lie-23": attacked(e, "printed", "best bet", high=3).mean,
+    }
+
+
+def numbers_of_hardening(e: Evaluation) -> Numbers:
+    """What the page on the hardened protocol says."""
+    timed, few, seen = e.frame("scaling"), known_answers(e), leaks(e)
+    million = timed[(timed.varied == "rows") & (timed.rows == 10**6)].groupby("metric").value
+    counted, valued = (float(million.median()[m]) for m in ("core_seconds", "seconds.values"))
+    grown = growth(e)
+    return {
+        "fvp-million": counted,
+        "fvp-million-values": valued,
+        "fvp-faster": 4 * 3600 / (counted + valued),
+        "fvp-machine": machines_told(e.store.records(e.records, "fedvalue", "scaling")),
+        "fvp-feature-cells": grown.factor["printed", "features"].mean,
+        "fvp-feature-whole": grown.factor["hardened", "features"].mean,
+        "fvp-few": int(few.index[0]),
+        "fvp-few-lie": float(few["deceived (%)"].iloc[0]),
+        "fvp-credit-error": seen["error", "credit", "joint", 5].mean,
+        "fvp-breast-guess": seen["guessed", "breast", "none", 0].mean,
+        "fvp-breast-joint": seen["guessed", "breast", "joint", 5].mean,
     }
