@@ -11,7 +11,7 @@ import csv
 import importlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -29,9 +29,9 @@ STARS = {"*": 0.9, "**": 0.95, "***": 0.99}
 """Level of the test behind each mark of significance."""
 
 KINDS = {
-    "value": "value", "ordering": "ordering", "mean_gain": "ordering", "slope": "trend",
-    "taper": "trend", "equal": "identity", "exact": "identity", "printed": "identity",
-    "printed_above": "identity", "printed_below": "identity",
+    "value": "value", "place": "value", "ordering": "ordering", "mean_gain": "ordering",
+    "slope": "trend", "taper": "trend", "equal": "identity", "exact": "identity",
+    "printed": "identity", "printed_above": "identity", "printed_below": "identity",
 }  # fmt: skip
 """What kind of claim each rule judges; all other rules judge bounds."""
 
@@ -49,6 +49,7 @@ class Claim:
     settings and a metric.  ``test`` holds the rule with its margin, seeds and level; claims of one
     ``family`` are corrected together.  ``place`` is the cell of a table.  ``after_runs`` says what
     was done to the claim when its numbers could be known; ``untestable`` why no run can test it.
+    Claims that say one thing in several readings are one ``finding``.
     """
 
     id: str
@@ -66,6 +67,7 @@ class Claim:
     after_runs: str = ""
     by_construction: bool = False
     paper_seeds: int = 1
+    finding: str = ""
 
     @property
     def rule(self) -> str:
@@ -256,6 +258,7 @@ class _Expansion:
         self.source = source
         self.key = str(source["paper"]["key"])
         self.tables = tables
+        self.same = source.get("same", {})
         self.cells: dict[tuple[Any, ...], Claim] = {}
 
     def __iter__(self) -> Iterator[Claim]:
@@ -268,6 +271,12 @@ class _Expansion:
                 yield from function(block)
 
     def _claim(self, name: str, test: Mapping[str, Any], **fields: Any) -> Claim:
+        seeds = test.get("paper_seeds", self.source["paper"].get("seeds", 1))
+        fields["finding"] = f"{self.key}.{fields.get('finding', name)}"
+        return Claim(id=f"{self.key}.{name}", test=self._test(test), paper_seeds=seeds, **fields)
+
+    def _test(self, test: Mapping[str, Any]) -> dict[str, Any]:
+        """Complete a test by its row of the rules."""
         row = rules().get((self.key, test["rule"]), {})
         declared = {
             key: read(row[column])
@@ -276,9 +285,7 @@ class _Expansion:
             )
             if row.get(column)
         }  # fmt: skip
-        test = {**declared, **test, "rule": test["rule"].split()[0], "named": test["rule"]}
-        seeds = test.get("paper_seeds", self.source["paper"].get("seeds", 1))
-        return Claim(id=f"{self.key}.{name}", test=test, paper_seeds=seeds, **fields)
+        return {**declared, **test, "rule": test["rule"].split()[0], "named": test["rule"]}
 
     def _reason(self, values: Iterable[Any]) -> str:
         reasons = self.source.get("untestable", {})
@@ -286,6 +293,7 @@ class _Expansion:
 
     def _cells(self, block: Mapping[str, Any]) -> Iterator[Claim]:
         table = self.tables[block["id"]]
+        plain: list[tuple[str, Mapping[str, Any], Claim]] = []
         for row, numbers in table.rows.items():
             lookup = block.get("row_lookup", {}).get(row, {"settings": {"method": row}})
             ours = {"settings": {}, **block["ours"], **lookup}
@@ -310,9 +318,35 @@ class _Expansion:
                     untestable=self._reason(column.values()),
                     place={"table": table.id, "row": row, **column},
                     spread=spread,
+                    finding=_dotted(block.get("finding", table.id), column, self._one(row)),
                     **_marks(block, row, column),
                 )
-                yield claim
+                plain.append((row, column, claim))
+        for row, column, claim in plain:
+            others = [other for other in table.rows if other != row]
+            yield self._placed(claim, [self.cells[table.id, r, *column.values()] for r in others])
+
+    def _placed(self, claim: Claim, others: Sequence[Claim]) -> Claim:
+        """Judge a cell by its place where its column is narrower than the margin of levels.
+
+        The test names the rule of places as ``narrow``; without it nothing changes.
+        """
+        numbers = [float(c.paper_value or 0) for c in (claim, *others)]
+        rule = claim.test.get("narrow")
+        if rule is None or max(numbers) - min(numbers) >= claim.test["margin"]:
+            return claim
+        columns = {"pooled": [[claim.ours, *(c.ours for c in others)]], "printed": [numbers]}
+        changed = "changed: judged by its place, as its printed column is narrower than the margin"
+        return replace(
+            claim,
+            test=self._test({"rule": rule, "paper_seeds": claim.paper_seeds}),
+            ours={**claim.ours, **columns},
+            after_runs="; ".join(filter(None, (claim.after_runs, changed))),
+        )
+
+    def _one(self, value: Any) -> Any:
+        """Return the reading that stands for all readings of the same."""
+        return self.same.get(value, value)
 
     def _compared(self, block: Mapping[str, Any]) -> Iterator[Claim]:
         """Rows against each other: in each column, or in all columns that share what ``by`` names.
@@ -395,6 +429,8 @@ class _Expansion:
                 words = {name: names.get(value, value) for name, value in fields.items()}
                 entry = {**_fill(entry, fields), "says": _fill(block["says"], words)}
             name, test = entry.pop("id"), entry.pop("test")
+            ones = {axis: self._one(value) for axis, value in fields.items()}
+            entry["finding"] = str(block.get("finding", block["id"])).format(**ones)
             entry.setdefault("untestable", self._reason(fields.values()))
             if "family" in entry:
                 entry["family"] = f"{self.key}.{entry['family']}"

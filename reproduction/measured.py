@@ -44,7 +44,8 @@ _OF_SERIES: dict[str, Callable[[FloatArray, FloatArray], float]] = {
 class Numbers:
     """Numbers of a claim, the profile and the keys of their records, and what bars a judgement.
 
-    Values are float64[seeds]; for the rules of :data:`OF_TABLES` scores, [seeds, columns, rows].
+    Values are float64[seeds]; for places and the rules of :data:`OF_TABLES` scores, [seeds,
+    columns, rows].
     """
 
     values: FloatArray
@@ -291,7 +292,7 @@ class _Lookup:
 
 def _per_seed(claim: Claim, scores: FloatArray) -> FloatArray:
     """Turn scores [seeds, columns, rows] into what the rule judges."""
-    if claim.rule in OF_TABLES:
+    if claim.rule in (*OF_TABLES, "place"):
         return scores
     if "sweep" in claim.ours:
         y = scores[:, 0]

@@ -18,9 +18,12 @@ from reproduction.claims import Claims, rules
 from reproduction.measured import Measured
 from reproduction.readings import readings_of
 from reproduction.verdicts import (
+    FAILS,
+    HOLDS,
     NOT_JUDGED,
     NOT_REPRODUCED,
     REPRODUCED,
+    TURNS,
     UNJUDGED,
     VERDICTS,
     judge_all,
@@ -34,10 +37,9 @@ if TYPE_CHECKING:
     from reproduction.records import Store
 
 __all__ = [
-    "by_declaration", "by_paper", "choices", "claims_listed", "claims_table", "comparison_table",
-    "margins", "markdown", "marked_verdict", "marks_told", "readings", "show", "summary",
-    "terminal_table",
-    "verdict_named", "verdict_text",
+    "by_declaration", "by_finding", "by_paper", "choices", "claims_listed", "claims_table",
+    "comparison_table", "margins", "markdown", "marked_verdict", "marks_told", "readings", "show",
+    "summary", "terminal_table", "verdict_named", "verdict_text",
 ]  # fmt: skip
 
 
@@ -332,6 +334,26 @@ def by_declaration(frame: pd.DataFrame) -> pd.DataFrame:
     counts = {name: frame[part]["verdict"].value_counts() for name, part in parts.items()}
     table = pd.DataFrame(counts).reindex(list(VERDICTS)).fillna(0).astype(int)
     return table[table.any(axis=1)].rename(index=verdict_text).rename_axis(None)
+
+
+def by_finding(frame: pd.DataFrame) -> pd.DataFrame:
+    """Give one vote to each finding: claims that say one thing in several readings.
+
+    It has the verdict that its decided claims share; where some hold and others fail it turns on
+    the reading.  Where none is decided, the first of the list that one of its claims has.
+
+    Index finding; columns verdict and claims, how many there are.
+    """
+
+    def vote(verdicts: pd.Series) -> str:
+        found = set(verdicts)
+        if TURNS in found or (found & {*HOLDS} and found & {*FAILS}):
+            return TURNS
+        return next(v for v in (*FAILS, *reversed(HOLDS), *VERDICTS) if v in found)
+
+    told = frame.groupby("finding", sort=False)["verdict"]
+    pd = need("pandas", extra="run")
+    return pd.DataFrame({"verdict": told.agg(vote), "claims": told.size()})
 
 
 def by_paper(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "COLUMNS", "DIRECTION", "ICONS", "INCONCLUSIVE", "NONE_FROM", "NOT_ATTEMPTED", "NOT_JUDGED",
-    "NOT_REPRODUCED", "NOT_TESTABLE", "REPRODUCED", "SIZE_EXCLUDED", "TURNS", "UNDECIDABLE",
-    "UNJUDGED", "VERDICTS", "Judgement", "Moved", "join", "judge", "moved_by", "printed_half_width",
-    "verdict_text",
+    "COLUMNS", "DIRECTION", "FAILS", "HOLDS", "ICONS", "INCONCLUSIVE", "NONE_FROM", "NOT_ATTEMPTED",
+    "NOT_JUDGED", "NOT_REPRODUCED", "NOT_TESTABLE", "REPRODUCED", "SIZE_EXCLUDED", "TURNS",
+    "UNDECIDABLE", "UNJUDGED", "VERDICTS", "Judgement", "Moved", "join", "judge", "moved_by",
+    "printed_half_width", "verdict_text",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
@@ -82,9 +82,9 @@ HOLDS, FAILS = (REPRODUCED, DIRECTION), (NOT_REPRODUCED,)
 """The verdicts that decide a claim: for it, and against it."""
 
 COLUMNS = [
-    "claim", "kind", "where", "says", "paper", "unit", "mean", "low", "high", "seeds", "difference",
-    "rule", "verdict", "also_fits", "other_rows", "by_construction", "after_runs", "note",
-    "profile", "stale", "command", "values", "entry",
+    "claim", "finding", "kind", "where", "says", "paper", "unit", "mean", "low", "high", "seeds",
+    "difference", "rule", "verdict", "also_fits", "other_rows", "by_construction", "after_runs",
+    "note", "profile", "stale", "command", "values", "entry",
 ]  # fmt: skip
 """Columns of :func:`join`."""
 
@@ -176,11 +176,14 @@ def interval_of(claim: Claim, values: FloatArray) -> Interval:
     """
     # an ordering has a test of its own, at the level of its rule
     level = 0.95 if claim.rule == "ordering" else claim.test.get("level", 0.95)
+    if claim.rule == "place" and len(values):  # [seeds, one column, rows], its own row first
+        values = values[:, 0, 0]
     if claim.rule in OF_TABLES and len(values):
         return _table_interval(claim, values, level)
     if claim.test.get("of_few"):
         return bounded_interval(values, 0.0, 100.0, level)
-    paired = claim.against is not None or {"sweep", "pooled"} & set(claim.ours)
+    several = {"sweep", "pooled"} & set(claim.ours) and claim.rule != "place"
+    paired = claim.against is not None or several
     interval = (paired_interval if paired else mean_interval)(values, level)
     most = 1.0 if claim.unit == "probability" else 100.0
     ranged = not paired and (claim.unit.startswith("%") or claim.unit == "probability")
@@ -283,6 +286,27 @@ def _ordering(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None)
     return Judgement(verdict, difference, note)
 
 
+def _place(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None) -> Judgement:
+    """Judge a cell by how far its row is from the mean of the column's other rows (T3, places).
+
+    Where the printed distance is within what rounding can be, only its size is judged.
+    """
+    rows = x[:, 0]
+    apart = settled(rows[:, 0] - rows[:, 1:].mean(axis=1), of=rows)
+    (printed,) = claim.ours["printed"]
+    place = printed[0] - float(np.mean(printed[1:]))
+    digits = len(str(claim.paper_value).partition(".")[2])
+    as_place = replace(claim, paper_value=f"{place:+.{digits + 1}f}", spread=None)
+    if abs(place) <= 10.0**-digits * (1 + 1e-9):
+        told = _value(as_place, apart, cut, None)
+    else:
+        told = _ordering(as_place, apart, cut, None)
+    note = (
+        f"{apart.mean():+.{digits + 1}f} from the other rows' mean, printed {place:+.{digits + 1}f}"
+    )
+    return replace(told, difference=cut.mean - claim.bound, note=f"{note}; {told.note}")
+
+
 def _bound(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None) -> Judgement:
     """Judge "at most" or "at least" by the side of the bound on which the interval lies (T5, T6).
 
@@ -343,10 +367,10 @@ def _never(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None) ->
 
 
 RULES: dict[str, Callable[[Claim, FloatArray, Interval, float | None], Judgement]] = {
-    "value": _value, "ordering": _ordering, "mean_gain": _ordering, "slope": _ordering,
-    "taper": _ordering, "at_most": _bound, "at_least": _bound, "concordance": _bound,
-    "rank_agreement": _bound, "best_share": _bound, "equal": _equal, "exact": _equal,
-    "never": _never,
+    "value": _value, "place": _place, "ordering": _ordering, "mean_gain": _ordering,
+    "slope": _ordering, "taper": _ordering, "at_most": _bound, "at_least": _bound,
+    "concordance": _bound, "rank_agreement": _bound, "best_share": _bound, "equal": _equal,
+    "exact": _equal, "never": _never,
 }  # fmt: skip
 """What judges finite numbers of ours, one per seed, by the rule of a claim."""
 
@@ -361,7 +385,9 @@ def judge(
     least = max(least, 1 if RULES[claim.rule] is _equal else 2)
     if cut.n < least:
         return Judgement(INCONCLUSIVE, note=f"{cut.n} of at least {least} seeds")
-    return RULES[claim.rule](claim, finite(values), cut, p_value)
+    return RULES[claim.rule](
+        claim, values if claim.rule == "place" else finite(values), cut, p_value
+    )
 
 
 # ------------------------------------------------------------------------------- the join
@@ -551,10 +577,17 @@ def join(
             "profile": found.profile,
             "stale": found.stale,
             "command": "" if none else _command(claim, claims, found.profile or profile),
-            "values": tuple(found.values.tolist()) if found.values.ndim == 1 else (),
+            "values": tuple(_levels(claim, found).tolist()),
             "entry": claim,
         })  # fmt: skip
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _levels(claim: Claim, found: Numbers) -> FloatArray:
+    """Return the numbers of a claim by seed; none of a table's."""
+    if claim.rule == "place" and found.values.ndim == 3:
+        return found.values[:, 0, 0]
+    return found.values if found.values.ndim == 1 else np.empty(0)
 
 
 def _column(claim: Claim) -> str:

@@ -304,6 +304,48 @@ def test_a_file_of_claims_is_expanded_block_by_block(tmp_path):
         claims["toy.x"]
 
 
+NARROW = """
+paper: {key: fedvalue, seeds: 20}
+same: {slow: fast}
+tables:
+  - id: t
+    where: Table 1
+    unit: share
+    columns: [x]
+    ours: {experiment: e, metric: m}
+    test: {rule: value, narrow: place}
+claims:
+  - {id: "l.{pace}", where: w, says: s, each: {pace: [slow, fast]}, test: {rule: shown}}
+  - {id: other, finding: "l.fast", where: w, says: s, test: {rule: shown}}
+"""
+
+
+def test_a_cell_of_a_narrow_column_is_judged_by_its_place(tmp_path):
+    claims = claims_in(tmp_path, NARROW, t="x,1,2\na,.70,.70\nslow,.71,.80\nb,.725,.70\n")
+    narrow, wide = claims["fedvalue.t.x1.a"], claims["fedvalue.t.x2.a"]
+    assert (narrow.rule, narrow.test["margin"], narrow.kind) == ("place", 0.01, "value")
+    assert narrow.ours["printed"] == [[0.70, 0.71, 0.725]]
+    ((own, *others),) = narrow.ours["pooled"]
+    assert own["settings"] == {"method": "a", "x": 1}
+    assert [other["settings"]["method"] for other in others] == ["slow", "b"]
+    assert "changed" in narrow.after_runs
+    assert (wide.rule, wide.after_runs) == ("value", "")
+
+
+def test_claims_that_say_one_thing_are_one_finding(tmp_path):
+    claims = claims_in(tmp_path, NARROW, t="x,1,2\na,.70,.70\nslow,.71,.80\n")
+    one = {claims[f"fedvalue.{name}"].finding for name in ("l.slow", "l.fast", "other")}
+    assert one == {"fedvalue.l.fast"}
+    assert claims["fedvalue.t.x1.a"].finding == "fedvalue.t.x1.a"
+    assert claims["fedvalue.t.x1.slow"].finding == "fedvalue.t.x1.fast"
+    fedtsv = CLAIMS["fedtsv"]
+    said = {fedtsv[f"fedtsv.{name}"].finding for name in (
+        "separates.iid-malicious", "separates-weights-rational.iid-malicious",
+        "separates-weights-at-its-rate.iid-malicious",
+    )}  # fmt: skip
+    assert len(said) == 1
+
+
 @pytest.mark.parametrize(
     ("old", "new", "word"),
     [

@@ -160,12 +160,14 @@ def test_the_gain_is_that_of_the_claim_and_score_and_coreset_are_substitutes(eva
 def test_differences_have_the_signs_that_the_pages_say(evaluation):
     found = findings.differences(evaluation)
     above = ("ms-unit", "ms-own", "ms-poc-ahead", "ms-rare-coreset", "ms-harmed", "tuned-poc",
-             "ms-rise", "ms-mixed-gap")  # fmt: skip
+             "ms-rise", "ms-mixed-gap", "ms-whole", "ms-tenth", "ms-whole-own-tenth")  # fmt: skip
     below = ("ms-fraction", "ms-kept", "ms-loss-dir1", "ms-loss-dir01", "ms-poisoned-blind",
              "ms-poisoned", "ms-gap-mr", "ms-paid-others", "ms-paid-maverick", "tuned-poc-rare",
              "tuned-fedavg", "tuned-s-fedavg", "tuned-greedyfed", "tuned-uniform-coreset",
              "warm-rare-005", "warm-rare-02")  # fmt: skip
-    open_ones = ("ms-dealt", "ms-loss-dir10", "ms-loss-itself")
+    assert found["ms-whole"].high < found["ms-tenth"].low
+    assert found["ms-whole-coreset"].high < 0
+    open_ones = ("ms-whole-own", "ms-dealt", "ms-loss-dir10", "ms-loss-itself")
     assert [name for name in above if found[name].low <= 0] == []
     assert [name for name in below if found[name].high >= 0] == []
     assert [name for name in open_ones if not found[name].low < 0 < found[name].high] == []

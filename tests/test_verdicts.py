@@ -29,6 +29,7 @@ from reproduction.readings import Reading, readings_of, under
 from reproduction.records import Cell, Store
 from reproduction.tables import (
     by_declaration,
+    by_finding,
     by_paper,
     claims_listed,
     claims_table,
@@ -244,6 +245,46 @@ def test_one_rule_judges_numbers_with_and_without_a_spread(spread):
     assert verdict(50.0, scale=4.0) in (INCONCLUSIVE, UNDECIDABLE)
     assert verdict(50.0, scale=1.5) == REPRODUCED  # a mean of five is known better than one run
     assert verdict(50.0, scale=1.5, paper_seeds=1) == INCONCLUSIVE
+
+
+def test_places_in_a_narrow_column():
+    """Which row is ahead decides; a level within the margin does not."""
+
+    def told(printed, *ours, spread=0.002):
+        noise = spread * np.array([-1.0, 0, 1, 0.5, -0.5])
+        scores = np.array([[[x + k * noise[i] for k, x in enumerate(ours)]] for i in range(5)])
+        claim = Claim(
+            "x", "", "", {"rule": "place", "margin": 0.01}, str(printed[0]),
+            ours={"printed": [printed], "pooled": []}, paper_seeds=20,
+        )  # fmt: skip
+        return judge(claim, scores)
+
+    ahead = told([0.72, 0.71, 0.70], 0.83, 0.82, 0.81)  # a level far off, and the same place
+    assert ahead.verdict == REPRODUCED
+    assert ahead.difference == pytest.approx(0.11)
+    assert ahead.note.startswith("+0.015 from the other rows' mean, printed +0.015")
+    assert told([0.72, 0.71, 0.70], 0.70, 0.71, 0.72).verdict == NOT_REPRODUCED
+    assert told([0.72, 0.71, 0.70], 0.75, 0.71, 0.70).verdict == DIRECTION
+    assert told([0.72, 0.71, 0.70], 0.72, 0.71, 0.70, spread=0.05).verdict == INCONCLUSIVE
+    # what rounding alone may have printed has no sign to be right or wrong
+    assert told([0.71, 0.72, 0.70], 0.709, 0.72, 0.70).verdict == REPRODUCED
+    assert told([0.71, 0.72, 0.70], 0.75, 0.72, 0.70).verdict == NOT_REPRODUCED
+
+
+def test_one_vote_for_a_finding():
+    def vote(*verdicts):
+        frame = pd.DataFrame({"finding": "a", "verdict": verdicts})
+        (row,) = by_finding(frame).itertuples()
+        return row.verdict
+
+    assert vote(REPRODUCED, INCONCLUSIVE) == REPRODUCED
+    assert vote(NOT_REPRODUCED, NOT_REPRODUCED, NOT_JUDGED) == NOT_REPRODUCED
+    assert vote(REPRODUCED, DIRECTION) == DIRECTION
+    assert vote(DIRECTION, NOT_REPRODUCED) == TURNS
+    assert vote(TURNS, NOT_REPRODUCED) == TURNS
+    assert vote(NOT_ATTEMPTED, INCONCLUSIVE) == INCONCLUSIVE
+    frame = pd.DataFrame({"finding": ["a", "b", "a"], "verdict": [REPRODUCED] * 3})
+    assert by_finding(frame)["claims"].tolist() == [2, 1]
 
 
 def test_a_printed_spread_may_leave_nothing_to_decide():

@@ -238,6 +238,11 @@ def differences(e: Evaluation) -> Numbers:
     return found | _of_study(e) | _of_tuning(e) | _of_cifar(e)
 
 
+def whole_class(e: Evaluation) -> pd.DataFrame:
+    """Accuracy under Dir(1) where Mavericks own their whole class: a column per method."""
+    return by_method(where(e.frame("study"), owned=1.0), "accuracy")
+
+
 def _of_study(e: Evaluation) -> Numbers:
     study, plain = where(e.frame("study"), metric="accuracy"), e.accuracy.loc["dir1"]
     found = {}
@@ -251,7 +256,13 @@ def _of_study(e: Evaluation) -> Numbers:
     harm = by_method(study[study.poisoned], "accuracy") - plain
     many = by_method(where(study, mavericks=5), "accuracy")
     rise = many["fedms"] - many["uniform-coreset"] - (plain["fedms"] - plain["uniform-coreset"])
+    whole = whole_class(e)
     return found | {
+        "ms-tenth": lead(plain, "fedms", "fedavg"),
+        "ms-whole": lead(whole, "fedms", "fedavg"),
+        "ms-whole-coreset": lead(whole, "uniform-coreset", "fedavg"),
+        "ms-whole-own": lead(whole, "fedms", "s-fedavg"),
+        "ms-whole-own-tenth": lead(plain, "fedms", "s-fedavg"),
         "ms-poisoned": paired_interval(harm["fedms"].dropna()),
         "ms-poisoned-blind": paired_interval(harm["uniform-coreset"].dropna()),
         "ms-rise": paired_interval(rise.dropna()),
@@ -348,7 +359,8 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "ms-five-seeds": len(five),
         "ms-five-mavericks": study.gain["five Mavericks"],
         "ms-two-mavericks": study.gain["as in Table 1"],
-        "ms-study-seeds": e.frame("study").seed.nunique(),
+        "ms-study-seeds": where(e.frame("study"), mavericks=5).seed.nunique(),
+        "ms-whole-seeds": len(whole_class(e)),
         "ms-tuned-seeds": len(e.tuned("fedms")[0]),
         "ms-detection-seeds": len(e.auc),
     }
