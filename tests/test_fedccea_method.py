@@ -1,5 +1,7 @@
 """FedCCEA: the simulator, both readings of the AAM against plain loops, value and index."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -16,14 +18,11 @@ from fedkit.methods.fedccea import (
     contribution_index,
     contribution_values,
     fit_aam,
-    fit_connected,
     padded_inputs,
-    project,
     sample_sizes,
-    shared_weights,
     simulate,
-    train_by_adam,
 )
+from fedkit.methods.optimisers import fit_connected, project, shared_weights, train_by_adam
 from fedkit.streams import Streams
 
 LOCAL = fk.LocalSGD(lr=0.2, batch_size=8, epochs=2)
@@ -219,8 +218,9 @@ def test_starts_are_trained_at_once_as_one_by_one(sigmoid):
 
     alone = [fitted_plainly(start, sims, 5, 0.03, 60) for start in starts()]
     best, losses = train_by_adam(
-        starts(), sims.sizes, sims.accuracy, np.random.default_rng(5), lr=0.03, epochs=60
-    )
+        starts(), padded_inputs(sims.sizes), sims.accuracy, np.random.default_rng(5), lr=0.03,
+        epochs=60,
+    )  # fmt: skip
     quality, loss = min(alone, key=lambda found: found[1])
     assert max(loss for _, loss in alone) > 1.05 * loss  # so that the best is one of them
     assert losses[-1] == pytest.approx(loss, rel=1e-3)
@@ -291,12 +291,20 @@ def test_simulations_that_are_left_out_stop_the_fit():
     for seed in range(3):  # with one federation chance decides; over three the ratio is near 0.15
         past = weak(25, seed, noise=0.1)
         fresh = weak(200, 100 + seed, noise=0)
-        early, losses = fit_connected(past.sizes, past.accuracy, np.random.default_rng(seed))
+        rng = np.random.default_rng(seed)
+        early, losses = fit_connected(past.sizes, past.accuracy, rng, partial(connected, rng, past))
         late, lower = followed(past, 300)
         assert lower < losses[-1]
         for errors, network in ((stopped, early), (ended, late)):
             errors.append(np.square(network.accuracies(fresh.sizes) - fresh.accuracy).mean())
     assert np.mean(stopped) < 0.5 * np.mean(ended)
+
+
+def connected(rng, sims):
+    """A network to begin with."""
+    start = AccuracyApproximation(6, 12, sigmoid="connected", rng=rng, dtype=torch.float64)
+    start.outer_bias.fill_(float(sims.accuracy.mean()))
+    return start
 
 
 def followed(sims, iterations):
@@ -321,7 +329,9 @@ def test_adams_weights_at_their_bound_are_zero():
     sims, rng = weak(60, 2, 0.03), np.random.default_rng(0)
     start = AccuracyApproximation(6, 12, rng=rng)
     start.quality[:3] = torch.tensor([0.0, 1e-5, 1e-2])
-    best, _ = train_by_adam([start], sims.sizes, sims.accuracy, rng, lr=1e-9, epochs=1)
+    best, _ = train_by_adam(
+        [start], padded_inputs(sims.sizes), sims.accuracy, rng, lr=1e-9, epochs=1
+    )
     assert (best.quality[:2] == 0).all()
     assert best.quality[2] > 0.009
 
@@ -337,7 +347,7 @@ def test_starts_reach_a_minimum_that_middling_ones_miss():
         [f.losses[-1] for f in fits], min(f.losses[-1] for f in fits), rtol=1e-4
     )
     middling = np.random.default_rng(0).uniform(0, 12**-0.5, (4, 12))
-    alone = [shared_weights(sims.sizes, sims.accuracy, start[None])[1][-1] for start in middling]
+    alone = [shared_weights(sims.sizes, sims.accuracy, start[None])[3][-1] for start in middling]
     assert max(alone) > 1.001 * fits[0].losses[-1]
 
 

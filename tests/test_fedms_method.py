@@ -61,12 +61,6 @@ def test_difficulty_is_a_softmax_of_error_rates():
     assert beta[1] / beta[0] == pytest.approx(np.exp(-3))
 
 
-def test_norms_of_a_vector():
-    a, b = np.array([0.3, 0.5]), np.array([0.0, 0.9])
-    found = [float(distance(a, b, norm)) for norm in ("mean", "max", "sum", "euclidean")]
-    assert found == pytest.approx([0.35, 0.4, 0.7, 0.5])
-
-
 def test_mr_is_the_exact_shapley_value_of_every_class():
     v = fk.estimate(GAME, MaverickMR())
     np.testing.assert_allclose(v.values, EXACT, atol=1e-14)
@@ -327,7 +321,6 @@ def test_standard_errors_are_in_the_units_of_the_values():
             lambda: run([toy()], MLP, FedMS(fk.GTGShapley()).strategy(3, 2), PLAN, [5]),
             "take MaverickGTG",
         ),
-        (lambda: distance(np.ones(1), np.ones(1), "l2"), "norm is 'l2'"),
         (lambda: fk.estimate(fk.airport([1, 2, 3]), MaverickMR()), "one per class"),
         (lambda: fk.estimate(GAME, MaverickMR(), budget=20), "at least 32"),
         (

@@ -6,44 +6,47 @@ model, the AAM, that predicts these accuracies from the sizes; the weights of it
 per client, are taken for the quality of the client's data.
 
 The paper leaves open where the only sigmoid of the AAM stands, and how "until convergence" is
-reached; the file ends with a way for either reading, and with Adam for both.
+reached: ``fedkit/methods/optimisers.py`` has a way for either reading, and Adam for both.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.linalg import lapack
-from scipy.optimize import OptimizeResult, minimize
-from scipy.special import expit
 from torch import Tensor
 
-from fedkit.checks import choice, one_line, real, vector, warn, whole
+from fedkit.checks import choice, one_line, vector, warn, whole
 from fedkit.federated.federation import Federation
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
 from fedkit.games.valuation import Valuation
 from fedkit.learning.models import Model
 from fedkit.learning.training import LocalSGD
+from fedkit.methods.optimisers import (
+    ADAM_STARTS,
+    fit_connected,
+    random_starts,
+    shared_weights,
+    train_by_adam,
+)
 from fedkit.streams import Streams
 
 __all__ = [
     "AccuracyApproximation", "Fit", "Simulations", "contribution_index", "contribution_values",
-    "fewest_simulations", "fit_aam", "fit_connected", "padded_inputs", "project", "sample_sizes",
-    "shared_weights", "simulate", "train_by_adam",
+    "fewest_simulations", "fit_aam", "padded_inputs", "sample_sizes", "simulate",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Sigmoid = Literal["shared", "connected"]
-#: the network, and its mean squared errors on the way
-Found = tuple["AccuracyApproximation", list[float]]
+
+# ------------------------------------------------------------------- Algorithm 1: the Simulator
 
 
 @one_line
@@ -145,6 +148,9 @@ def simulate(
     return Simulations(drawn / federation.sizes.mean(), accuracy)
 
 
+# ------------------------------------------------------ the AAM (section 3.2.1, appendix A)
+
+
 def padded_inputs(sizes: FloatArray) -> FloatArray:
     """Inputs of the AAM: for every round what was used up to it, and zeros behind (Figure 3).
 
@@ -200,6 +206,13 @@ class AccuracyApproximation:
             for piece, shape in zip(pieces, self.shapes, strict=True)
         )
 
+    @classmethod
+    def of_line(cls, quality: FloatArray, a: FloatArray, b: float) -> AccuracyApproximation:
+        """The network that adds ``a (sigmoid - 1/2)`` of each round to b: one node does."""
+        network = cls(len(quality), len(a), 1, rng=np.random.default_rng(0))
+        weights = np.concatenate([quality, a, [0.0, 1.0, b - a.sum() / 2]])
+        return network.like(torch.from_numpy(weights))
+
     def like(self, weights: Tensor) -> AccuracyApproximation:
         """Return a network of the same shape, or several, with other weights."""
         other = copy(self)
@@ -240,6 +253,9 @@ class AccuracyApproximation:
 
 def _numbers(tensor: Tensor) -> FloatArray:
     return np.asarray(tensor.detach().double().numpy())
+
+
+# ------------------------------------------------------------------- Algorithm 2: the Evaluator
 
 
 @one_line
@@ -300,7 +316,7 @@ def fit_aam(
         As in :class:`AccuracyApproximation`.
     solver : {"converged", "adam"}
         How Eq. 2 is minimised; the paper names no optimiser.  "converged" is
-        :func:`shared_weights` or :func:`fit_connected`, "adam" is :func:`train_by_adam`.
+        ``shared_weights`` or ``fit_connected`` of ``optimisers``, "adam" is ``train_by_adam``.
     lr : float
         Of Adam, at first; 0.01 for MNIST and 0.05 for EMNIST in the paper.  It falls to 0.
     epochs : int
@@ -336,18 +352,21 @@ def fit_aam(
     x = np.ascontiguousarray(x[..., used])
     streams = Streams(seed).child("aam")
     rng = streams.generator("weights")
-    if solver == "adam":  # lines 1, 7 and 8
-        starts = [
-            AccuracyApproximation(x.shape[2], rounds, sigmoid=sigmoid, rng=rng)
-            for _ in range(ADAM_STARTS)
-        ]
-        network, losses = train_by_adam(
-            starts, x, y, streams.generator("batches"), lr=lr, epochs=epochs
-        )
+
+    def drawn(dtype: torch.dtype) -> AccuracyApproximation:  # line 1
+        network = AccuracyApproximation(x.shape[2], rounds, sigmoid=sigmoid, rng=rng, dtype=dtype)
+        network.outer_bias.fill_(float(y.mean()))
+        return network
+
+    if solver == "adam":  # lines 7 and 8
+        starts = [drawn(torch.float32) for _ in range(ADAM_STARTS)]
+        batches = streams.generator("batches")
+        network, losses = train_by_adam(starts, padded_inputs(x), y, batches, lr=lr, epochs=epochs)
     elif sigmoid == "connected":
-        network, losses = fit_connected(x, y, rng)
+        network, losses = fit_connected(x, y, rng, lambda: drawn(torch.float64))
     else:
-        network, losses = shared_weights(x, y, random_starts(x, rng))
+        best, a, b, losses = shared_weights(x, y, random_starts(x, rng))
+        network = AccuracyApproximation.of_line(best, a, b)
 
     def predict(sizes: FloatArray) -> FloatArray:
         amounts = np.asarray(sizes, np.float64)
@@ -374,251 +393,3 @@ def contribution_index(values: npt.ArrayLike | Valuation) -> FloatArray:
         return np.full(len(positive), 1 / len(positive))
     positive /= positive.max()  # so that a sum of large values is finite
     return np.asarray(positive / positive.sum())
-
-
-# The first reading to convergence, by variable projection.
-#
-# With the sigmoid behind the shared layer the two linear layers of the AAM are one linear function,
-# so the fitted accuracy after round r is, up to the constant that the zeros of later rounds add,
-#
-#     acc_r = b + sum over rho <= r of a_rho h_rho,      h_rho = sigmoid(x_rho . omega) - 1/2.
-#
-# For given shared weights omega the best a and b solve a linear least squares problem, whose normal
-# equations need no padded inputs: rounds rho and rho' both reach ``R - max(rho, rho')`` rounds.
-# What remains is a smooth function of omega alone (Golub and Pereyra 1973).
-
-#: mean of a round's ``x . omega`` at each start: where the sigmoid is straight, bent, nearly flat
-_STARTS = (0.005, 2.5, 2.5, 5.0, 5.0)
-#: of a weight; with scaled sizes around 1 the sigmoid is 1 long before, and the loss flat
-_MOST = 1e3
-#: least pivot of the normal equations, scaled to a diagonal of 1, that Cholesky's way is good for
-_PIVOT = 1e-6
-
-
-def project(
-    quality: FloatArray, sizes: FloatArray, accuracy: FloatArray
-) -> tuple[float, FloatArray, FloatArray, FloatArray, float]:
-    """Least mean squared error at given shared weights, its gradient, the predictions, a and b.
-
-    a and b are at their best, so that they contribute nothing to the gradient by omega.
-    """
-    rounds, clients = sizes.shape[1:]
-    flat = sizes.reshape(-1, clients)
-    sigmoid = expit(flat @ quality).reshape(accuracy.shape)
-    h = sigmoid - 0.5
-    later = np.triu(np.ones((rounds, rounds)))  # [round, rounds that it reaches]
-    reached = rounds - np.maximum.outer(np.arange(rounds), np.arange(rounds))
-    normal = np.empty((rounds + 1, rounds + 1))
-    normal[:-1, :-1] = (h.T @ h) * reached
-    normal[-1, :-1] = normal[:-1, -1] = h.sum(axis=0) * np.diagonal(reached)
-    normal[-1, -1] = accuracy.size
-    right = np.append((h * (accuracy @ later.T)).sum(axis=0), accuracy.sum())
-    best = _least_squares(normal, right)
-    a, b = best[:-1], best[-1]
-    predicted = b + (h * a) @ later
-    left = predicted - accuracy
-    by_h = 2 / left.size * a * (left @ later.T)
-    gradient = (by_h * sigmoid * (1 - sigmoid)).reshape(-1) @ flat
-    return float(np.square(left).mean()), gradient, predicted, a, float(b)
-
-
-def _least_squares(normal: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve normal equations: by Cholesky where they are well conditioned, which they mostly are.
-
-    Where weights vanish or all sigmoids are flat, columns are alike, and the least solution counts.
-    """
-    scale = np.sqrt(np.diagonal(normal))
-    if scale.all():
-        lower, failed = lapack.dpotrf(normal / np.multiply.outer(scale, scale), lower=1)
-        if not failed and np.diagonal(lower).min() > _PIVOT:
-            return np.asarray(lapack.dpotrs(lower, right / scale, lower=1)[0] / scale)
-    return np.asarray(np.linalg.lstsq(normal, right, rcond=1e-12)[0])
-
-
-def random_starts(sizes: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Draw weights to begin with, float64[5, n]: tiny, or so large that all sigmoids bend.
-
-    From starts between them the fit often ends in poor minima, in which some sigmoids are flat.
-    """
-    n, mean = sizes.shape[2], float(sizes.mean()) or 1.0
-    return np.stack([rng.uniform(0, 2 * reach / (n * mean), n) for reach in _STARTS])
-
-
-def shared_weights(sizes: FloatArray, accuracy: FloatArray, starts: FloatArray) -> Found:
-    """Fit the shared weights from several starts, float64[starts, n]; the best minimum counts."""
-
-    def slope(quality: FloatArray) -> tuple[float, FloatArray]:
-        return project(quality, sizes, accuracy)[:2]
-
-    options: dict[str, Any] = {"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-8}
-    bounds = [(0, _MOST)] * starts.shape[1]
-    tried = [_descend(slope, start, bounds, **options) for start in starts]
-    quality, losses = min(tried, key=lambda found: found[1][-1])
-    _, _, _, a, b = project(quality, sizes, accuracy)
-    # of the network one node is as good as ten
-    network = AccuracyApproximation(len(quality), len(a), 1, rng=np.random.default_rng(0))
-    weights = np.concatenate([quality, a, [0.0, 1.0, b - a.sum() / 2]])
-    return network.like(torch.from_numpy(weights)), losses
-
-
-def _descend(
-    slope: Callable[[FloatArray], tuple[float, FloatArray]],
-    start: FloatArray,
-    bounds: Sequence[tuple[float | None, float | None]],
-    watch: Callable[[FloatArray], None] | None = None,
-    **options: float,
-) -> tuple[FloatArray, list[float]]:
-    """Run L-BFGS-B: its end and losses; `watch` sees every iterate, and may raise StopIteration."""
-    scale, losses = 1e4, [slope(start)[0]]  # scaled, so that the tolerances are small beside it
-
-    def scaled(row: FloatArray) -> tuple[float, FloatArray]:
-        loss, slopes = slope(row)
-        return scale * loss, scale * slopes
-
-    def seen(intermediate_result: OptimizeResult) -> None:
-        losses.append(float(intermediate_result.fun) / scale)
-        if watch is not None:
-            watch(intermediate_result.x)
-
-    found = minimize(
-        scaled, start, jac=True, method="L-BFGS-B", bounds=bounds, callback=seen, options=options
-    )
-    return np.asarray(found.x), losses
-
-
-# The second reading, by quasi-Newton steps on all simulations.
-
-CONNECTED_STARTS = 2
-#: most iterations, and those without a better prediction after which the search for their best
-#: number ends
-_ITERATIONS, _PATIENCE = 500, 50
-#: share of the simulations, one in so many, that says when to stop
-_LEFT_OUT = 5
-
-
-def fit_connected(sizes: FloatArray, accuracy: FloatArray, rng: np.random.Generator) -> Found:
-    """Fit the network, stopped where simulations that are left out are predicted best.
-
-    Followed to its least error it learns noise by heart.  So a fifth of the simulations says how
-    many iterations are best, from the start that predicts best, and all of them make the fit.
-    """
-    simulations, rounds, clients = sizes.shape
-
-    def drawn() -> AccuracyApproximation:
-        start = AccuracyApproximation(
-            clients, rounds, sigmoid="connected", rng=rng, dtype=torch.float64
-        )
-        start.outer_bias.fill_(float(accuracy.mean()))
-        return start
-
-    def descend(
-        start: AccuracyApproximation, rows: IntArray, steps: int, watch: Any = None
-    ) -> Found:
-        x, y = torch.from_numpy(sizes[rows]), torch.from_numpy(accuracy[rows])
-
-        def slope(row: FloatArray) -> tuple[float, FloatArray]:
-            weights = torch.from_numpy(row).requires_grad_()
-            loss = (start.like(weights).running(x) - y).square().mean()
-            (slopes,) = torch.autograd.grad(loss, weights)
-            return loss.item(), slopes.numpy()
-
-        row = start.weights.numpy()
-        bounds = [(0, None)] * clients + [(None, None)] * (len(row) - clients)
-        options: dict[str, Any] = {
-            "maxiter": steps,
-            "maxfun": 20 * steps,
-            "ftol": 1e-13,
-            "gtol": 1e-9,
-        }
-        row, losses = _descend(slope, row, bounds, watch, **options)
-        return start.like(torch.from_numpy(row)), losses
-
-    def error(network: AccuracyApproximation, rows: IntArray) -> float:
-        return float(np.square(network.accuracies(sizes[rows]) - accuracy[rows]).mean())
-
-    order = rng.permutation(simulations)
-    cut = max(1, simulations // _LEFT_OUT)
-    out, rest = order[:cut], order[cut:]
-
-    def errors_on_the_way(start: AccuracyApproximation) -> list[float]:
-        errors: list[float] = []
-
-        def watch(row: FloatArray) -> None:
-            errors.append(error(start.like(torch.from_numpy(row)), out))
-            if len(errors) > int(np.argmin(errors)) + _PATIENCE:
-                raise StopIteration
-
-        descend(start, rest, _ITERATIONS, watch)
-        return errors
-
-    least, steps, start = np.inf, 0, drawn()
-    for other in [drawn() for _ in range(CONNECTED_STARTS)]:
-        errors = errors_on_the_way(other)
-        if errors and min(errors) < least:
-            least, steps, start = min(errors), 1 + int(np.argmin(errors)), other
-    everything = np.arange(simulations)
-    if not steps:
-        return start, [error(start, everything)]
-    return descend(start, everything, steps)
-
-
-# Either reading by Adam, whose mini-batches are of padded inputs.
-
-ADAM_STARTS, ADAM_BATCH = 5, 64
-#: of the mean shared weight; less is a weight of 0
-_NOTHING = 1e-3
-
-
-def train_by_adam(
-    starts: Sequence[AccuracyApproximation],
-    sizes: FloatArray,
-    accuracy: FloatArray,
-    rng: np.random.Generator,
-    *,
-    lr: float,
-    epochs: int,
-) -> Found:
-    """Train the network from several starts at once, by mini-batches, and take the best.
-
-    The rate falls to 0 along half a cosine: at the paper's constant one the loss does not settle.
-    A weight at its bound jitters above it: what ends below a thousandth of the mean weight is 0.
-    """
-    whole("epochs", epochs, 1)
-    real("lr", lr, 0.0, above=True)
-    inputs = torch.from_numpy(padded_inputs(sizes)).float()
-    targets = torch.from_numpy(accuracy.reshape(-1)).float()
-    many = starts[0].like(torch.stack([start.weights for start in starts]))
-    many.outer_bias.fill_(float(targets.mean()))
-    step, history = _adam(many.weights), []
-    for epoch in range(epochs):
-        rate = lr * (1 + np.cos(np.pi * epoch / epochs)) / 2
-        for batch in torch.from_numpy(rng.permutation(len(targets))).split(ADAM_BATCH):
-            weights = many.weights.clone().requires_grad_()
-            left = many.like(weights)(inputs[batch]) - targets[batch]
-            step(torch.autograd.grad(left.square().mean(dim=1).sum(), weights)[0], rate)
-            many.quality.clamp_(min=0.0)  # appendix A
-        history.append(_numbers((many(inputs) - targets).square().mean(dim=1)))
-        if not np.isfinite(history[-1]).any():
-            raise ValueError(f"Adam diverges with lr {lr}; take a smaller one")
-    many.quality.mul_(many.quality >= _NOTHING * many.quality.mean(dim=1, keepdim=True))
-    best = int(np.nanargmin(history[-1]))
-    return many.like(many.weights[best]), [float(epoch[best]) for epoch in history]
-
-
-def _adam(weights: Tensor) -> Callable[[Tensor, float], None]:
-    """Return a step of Adam (Kingma and Ba 2015, Algorithm 1), which changes the weights in place.
-
-    As ``torch.optim.Adam`` with its defaults, whose import alone takes seconds.
-    """
-    first, second = torch.zeros_like(weights), torch.zeros_like(weights)
-    steps = 0
-
-    def step(slopes: Tensor, lr: float) -> None:
-        nonlocal steps
-        steps += 1
-        first.lerp_(slopes, 0.1)
-        second.mul_(0.999).addcmul_(slopes, slopes, value=0.001)
-        root = (second.sqrt() / (1 - 0.999**steps) ** 0.5).add_(1e-8)
-        weights.addcdiv_(first, root, value=-lr / (1 - 0.9**steps))
-
-    return step

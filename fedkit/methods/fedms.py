@@ -7,7 +7,7 @@ the paper says twice and differently is an argument of :class:`FedMS`: `aggregat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -36,7 +36,6 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-Norm = Literal["mean", "max", "sum", "euclidean"]
 
 # ------------------------------------------------- Algorithms 3, 4 and 1: values of every class
 
@@ -204,22 +203,13 @@ class MaverickGTG(_ClassWise):
         return bool(relative.mean() < self.convergence)
 
 
-_NORMS: dict[str, Callable[..., Any]] = {
-    "mean": np.mean,
-    "max": np.max,
-    "sum": np.sum,
-    "euclidean": np.linalg.norm,
-}
+def distance(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Mean of ``|a - b|`` over the last axis, the classes.
 
-
-def distance(a: FloatArray, b: FloatArray, norm: Norm = "mean") -> FloatArray:
-    """Size of ``a - b`` over the last axis, the classes.
-
-    The paper names no norm of ``|v_N - v_0| > eps``; in "mean" its threshold means what it means
+    The paper names no norm of ``|v_N - v_0| > eps``; in the mean its threshold means what it means
     for GTG-Shapley's single accuracy.
     """
-    choice("norm", norm, _NORMS)
-    return np.asarray(_NORMS[norm](np.abs(np.asarray(a) - np.asarray(b)), axis=-1))
+    return np.asarray(np.abs(a - b).mean(axis=-1))
 
 
 class CoresetAccumulator(MeanAccumulator):
