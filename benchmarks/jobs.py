@@ -115,7 +115,7 @@ values = Forward(8).approximate(200, score)
 """,
     }),
     Job("a selection and an aggregation of your own", "plug-in",
-        ("class LeastSeen", "class ValuedOnly")),
+        ("def least_seen", "def valued_only")),
     Job("three frames with other keys", "plug-in", ("VerticalData.join(",)),
     Job("1,000 clients", "jobs", ("fk.Game(1000",), {
         "shapiq": CROWD
