@@ -115,7 +115,7 @@ values = Forward(8).approximate(200, score)
 """,
     }),
     Job("a selection and an aggregation of your own", "plug-in",
-        ("class LeastSeen", "class ValuedOnly")),
+        ("def least_seen", "def valued_only")),
     Job("three frames with other keys", "plug-in", ("VerticalData.join(",)),
     Job("1,000 clients", "jobs", ("fk.Game(1000",), {
         "shapiq": CROWD
@@ -259,6 +259,7 @@ def main() -> None:
     for column in columns[1:]:
         form = "{:.0f}" if column.endswith("lines") else "{:.2g}"
         table[column] = table[column].map(lambda v, f=form: "" if pd.isna(v) else f.format(v))
+    table = table.rename(columns=lambda name: name.replace("pydvl", "pyDVL"))
     table.to_csv(TABLE, index=False)
     print(table.to_string(index=False))
 

@@ -1,6 +1,8 @@
 """Flower clients valued round by round: the strategy without processes, then with real ones."""
 
+import re
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -108,6 +110,19 @@ def test_values_and_weights_are_those_of_our_own_loop(value):
     for one, other in zip(valued.history.rounds, ours.rounds, strict=True):
         assert one.pop("left_out") == other.pop("left_out") == []
         assert one == pytest.approx(other, abs=1e-3)
+
+
+def test_the_example_of_the_page_values_the_clients(tmp_path, monkeypatch):
+    page = (Path(__file__).parent.parent / "book" / "flower.md").read_text("utf-8")
+    (block,) = (b for b in re.findall(r"```python\n(.*?)```", page, re.S) if "Valued(" in b)
+    monkeypatch.chdir(tmp_path)
+    f = SETTING.federation()
+    names = {"model": SETTING.architecture().module, "x_val": f.x_val, "y_val": f.y_val}
+    exec(block, names)
+    names["main"](Loop(), None)
+    history = fk.History.load("values.npz")
+    assert len(history.rounds) == 10
+    assert history.contributions().n_players == len(NODES)
 
 
 def spoiled(bad):
