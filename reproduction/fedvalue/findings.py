@@ -288,7 +288,7 @@ def facts(frame: pd.DataFrame) -> pd.DataFrame:
     wide = wide.rename(columns=lambda name: names.get(name.removeprefix("fact."), name))
     wide = wide[[name for name in names.values() if name in wide]]
     wide = wide.assign(exact=np.where(wide["exact"], "yes", "no")).astype({"data parties": int})
-    return wide.rename_axis(index=["data set", "features"], columns=None)
+    return wide.rename_axis(index=["data set", "features per party"], columns=None)
 
 
 def approximations(e: Evaluation, what: str, number: str) -> pd.DataFrame:
