@@ -1,7 +1,6 @@
-"""Flower clients valued round by round: the strategy without processes, then with real ones."""
+"""Flower clients valued round by round: the strategy without processes, then by simulation."""
 
 import re
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -27,10 +26,10 @@ from flwr.serverapp.strategy import FedAdam, FedAvg
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedkit.flower import Valued, to_arrays, to_row
-from fedkit.flower.apps import client
-from fedkit.flower.demo import Setting, difference, play
+from fedkit.flower.demo import Setting, client_app, difference, play
 
 SETTING = Setting(clients=4, rounds=3, timeout=60.0)
+CLIENT = client_app(SETTING)
 NODES = [901, 17, 555, 40]  # of the clients 0, 1, ...
 
 
@@ -55,8 +54,8 @@ class Loop:
             node = message.metadata.dst_node_id
             i = NODES.index(node)
             self.asked[-1].append(i)
-            context = Context(1, node, {"partition-id": i}, RecordDict(), asdict(SETTING))
-            reply = client(message, context)
+            context = Context(1, node, {"partition-id": i}, RecordDict(), {})
+            reply = CLIENT(message, context)
             replies.append(self.spoil(i, message, reply) if self.spoil else reply)
         return replies[::-1]
 
@@ -312,13 +311,8 @@ def test_what_does_not_fit_is_told_in_a_sentence():
         start(strategy(value=Steps()), Loop())
 
 
-def test_flower_that_does_not_start_in_time_is_told_and_ended(tmp_path):
-    with pytest.raises(RuntimeError, match="Flower gave no SuperLink \\(0 s are over\\)"):
-        play(Setting(clients=2, timeout=0.0), tmp_path)
-
-
 @pytest.mark.weekly
-@pytest.mark.parametrize("simulation", [False, True])
-def test_real_processes_give_what_our_own_loop_gives(simulation, tmp_path):
-    setting = Setting(clients=2, rounds=2, timeout=500.0)
-    assert difference(play(setting, tmp_path, simulation=simulation), setting.own()) < 1e-5
+def test_a_simulation_gives_what_our_own_loop_gives():
+    pytest.importorskip("ray")
+    setting = Setting(clients=2, rounds=2)
+    assert difference(play(setting), setting.own()) < 1e-5

@@ -1,85 +1,47 @@
-"""A small federation in real processes of Flower, and in fedkit's own loop."""
+"""A small federation in Flower's simulation engine, and in fedkit's own loop."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import socket
-import subprocess
-import sysconfig
-import time
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import IO, Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedkit.datasets import load
 from fedkit.extras import need
-from fedkit.federated import (
-    Exact,
-    Federation,
-    History,
-    Plan,
-    Proportional,
-    Strategy,
-    UniformSelection,
-    make_federation,
-    run,
-)
+from fedkit.federated.federation import Federation, make_federation
+from fedkit.federated.history import History
 from fedkit.federated.partition import Dirichlet
-from fedkit.learning import LocalSGD, Model, build
+from fedkit.federated.policies import Exact, Proportional, UniformSelection
+from fedkit.federated.rounds import Plan, Strategy, run
+from fedkit.flower.valued import Valued, to_arrays, to_row
+from fedkit.learning import Evaluator, LocalSGD, Model, build, train_clients
+from fedkit.streams import Streams
 
-__all__ = ["Setting", "difference", "play"]
+need("flwr.serverapp", extra="flower")
 
-_APP = """\
-from fedkit.flower import apps
+from flwr.app import (  # noqa: E402
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.clientapp import ClientApp  # noqa: E402
+from flwr.serverapp import Grid, ServerApp  # noqa: E402
+from flwr.serverapp.strategy import FedAvg  # noqa: E402
 
-client = apps.client
-server = apps.server
-"""
-
-_PROJECT = """\
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
-
-[project]
-name = "valued"
-version = "1.0.0"
-description = "Clients valued round by round"
-license = "MIT"
-dependencies = []
-
-[tool.flwr.app]
-publisher = "fedkit"
-
-[tool.flwr.app.components]
-serverapp = "app:server"
-clientapp = "app:client"
-
-[tool.flwr.app.config]
-"""
+__all__ = ["Setting", "client_app", "difference", "play", "server_app"]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The federation of the demonstration, in numbers that a Flower run can carry."""
+    """The federation of the demonstration."""
 
     clients: int = 3
     rounds: int = 2
     seed: int = 0
-    timeout: float = 300.0
-    out: str = ""
-
-    @classmethod
-    def read(cls, config: Mapping[str, Any]) -> Setting:
-        """From the configuration of a Flower run."""
-        return cls(**{name: config[name] for name in cls.__dataclass_fields__})
+    timeout: float = 300.0  # seconds that a round may take
 
     def federation(self) -> Federation:
         """Digits, uneven in labels and sizes."""
@@ -106,127 +68,78 @@ class Setting:
         )  # fmt: skip
 
 
+def client_app(setting: Setting) -> ClientApp:
+    """The clients: they train as ``fk.run`` would, batches from the same random streams."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        model, i = setting.architecture(), int(context.node_config["partition-id"])
+        sent = message.content
+        number = int(str(sent.config_records["config"]["server-round"]))
+        rng = Streams(setting.seed).child("round", number - 1).generator("client", i)
+        data = setting.federation().client_data(i)
+        start = to_row(model, sent.array_records["arrays"])
+        local = setting.plan().local
+        (trained,) = train_clients(model, start[None], [data], local, [rng], device="cpu")
+        reply: dict[str, ArrayRecord | MetricRecord | ConfigRecord] = {
+            "arrays": to_arrays(model, trained),
+            "metrics": MetricRecord({"num-examples": len(data[1])}),
+            "fedkit": ConfigRecord({"client": i}),
+        }
+        return Message(RecordDict(reply), reply_to=message)
+
+    return app
+
+
+def server_app(setting: Setting, histories: list[History]) -> ServerApp:
+    """The server: it values and weighs the clients round by round, and appends its history."""
+    app = ServerApp()
+
+    @app.main()
+    def serve(grid: Grid, context: Context) -> None:
+        f, model, ours, n = (
+            setting.federation(), setting.architecture(), setting.strategy(), setting.clients,
+        )  # fmt: skip
+        strategy = Valued(
+            FedAvg(fraction_evaluate=0.0, min_train_nodes=n, min_available_nodes=n),
+            ours.value,
+            Evaluator(model, f.x_val, f.y_val, setting.plan().utility, device="cpu"),
+            aggregate=ours.aggregate,
+            test=Evaluator(model, f.x_test, f.y_test, device="cpu"),
+            seed=setting.seed,
+        )
+        start = to_arrays(model, model.init(Streams(setting.seed).generator("model")))
+        strategy.start(grid, start, setting.rounds, timeout=setting.timeout)
+        histories.append(strategy.history)
+
+    return app
+
+
+def play(setting: Setting) -> History:
+    """Run the demonstration in Flower's simulation engine, which runs on Ray."""
+    need("ray", extra="ray")
+    simulation = need("flwr.simulation", extra="flower")
+    histories: list[History] = []
+    simulation.run_simulation(
+        server_app(setting, histories),
+        client_app(setting),
+        setting.clients,
+        backend_config={"client_resources": {"num_cpus": 1}},
+    )
+    if not histories:
+        raise ValueError("Flower's server gave no history; its log above says why")
+    return histories[0]
+
+
 def difference(one: History, other: History) -> float:
     """Return the largest difference between values, weights and models of two runs."""
-    gap = 0.0
+    assert one.models is not None
+    assert other.models is not None
+    gap = float((one.models - other.models).abs().max())
     for rows in zip(one.clients, other.clients, strict=True):
         if len({(row["round"], row["client"]) for row in rows}) > 1:
             raise ValueError("the two runs had other clients in their rounds")
         for name in ("value", "weight"):
             gap = max(gap, float(np.max(np.abs(np.subtract(*[row[name] for row in rows])))))
-    if one.models is None or other.models is None:
-        raise ValueError("a run has no model: nothing was trained")
-    return max(gap, float((one.models - other.models).abs().max()))
-
-
-# ------------------------------------------------------------------------------ processes
-
-
-@contextlib.contextmanager
-def _process(name: str, log: IO[str], env: Mapping[str, str], *args: str) -> Iterator[Any]:
-    """A process with all that it starts, ended with the block."""
-    command = [str(Path(sysconfig.get_path("scripts")) / name), *args]
-    process = subprocess.Popen(
-        command, stdout=log, stderr=log, env=dict(env), start_new_session=True
-    )
-    try:
-        yield process
-    finally:
-        for sign in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(process.pid, sign)
-                process.wait(5)
-            except (ProcessLookupError, subprocess.TimeoutExpired):
-                continue
-
-
-def _ports(n: int) -> list[int]:
-    """Return ports of 127.0.0.1 that nobody has."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(n)]
-    ports = [int(s.getsockname()[1]) for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
-
-
-def _alive(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
-
-
-def play(setting: Setting, folder: Path, *, simulation: bool = False) -> History:
-    """Run the demonstration on loopback in processes of Flower, and return its history.
-
-    Parameters
-    ----------
-    setting : Setting
-        `out` is set here.
-    folder : path
-        Where the app, Flower's own files and the log go.
-    simulation : bool
-        Let the SuperLink simulate the nodes (by Ray) instead of starting SuperNodes.
-
-    Raises
-    ------
-    RuntimeError
-        If Flower does not finish in time or a process ends; the message holds the end of the log.
-    """
-    need("flwr", extra="flower")
-    deadline = time.monotonic() + setting.timeout
-    out, failure = folder / "history.npz", folder / "history.npz.error"
-    port, *others = _ports(1 + setting.clients)
-    values = {**asdict(setting), "out": str(out)}
-    pairs = "\n".join(f"{name} = {json.dumps(value)}" for name, value in values.items())
-    for name, text in {
-        "app/app.py": _APP,
-        "app/pyproject.toml": _PROJECT + pairs + "\n",
-        "home/config.toml": '[superlink]\ndefault = "demo"\n[superlink.demo]\n'
-        f'address = "127.0.0.1:{port}"\ninsecure = true\n',
-    }.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-    env = os.environ | {
-        "PATH": os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")]),
-        "FLWR_HOME": str(folder / "home"),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    log = folder / "log.txt"
-
-    def wait(what: str, done: Any, processes: Sequence[Any]) -> None:
-        while True:
-            ended = any(p.poll() is not None for p in processes)
-            if done():
-                return
-            if failure.exists():
-                raise RuntimeError(f"Flower's server ended with {failure.read_text('utf-8')}")
-            if ended or time.monotonic() > deadline:
-                why = "a process ended" if ended else f"{setting.timeout:g} s are over"
-                lines = log.read_text("utf-8", "replace").splitlines()[-5:]
-                raise RuntimeError(f"Flower gave no {what} ({why}): {' '.join(lines)}")
-            time.sleep(0.1)
-
-    local = ("--insecure", "--host", "127.0.0.1", "--port")
-    link = [*local, str(port), "--disable-runtime-dependency-installation"]
-    nodes = [] if simulation else list(enumerate(others))
-    with log.open("w") as file, contextlib.ExitStack() as stack:
-
-        def start(name: str, *args: str) -> Any:
-            return stack.enter_context(_process(name, file, env, *args))
-
-        running = [start("flower-superlink", *link, *["--simulation"] * simulation)]
-        for i, own in nodes:
-            config = f"partition-id={i} num-partitions={setting.clients}"
-            where = ["--superlink", f"127.0.0.1:{port}", "--node-config", config]
-            running.append(start("flower-supernode", *local, str(own), *where))
-        wait("SuperLink", lambda: _alive(f"http://127.0.0.1:{port}/health"), running)
-        more = f"num-supernodes={setting.clients} client-resources-num-cpus=1"
-        asked = ["--federation-config", more] if simulation else []
-        with _process("flwr", file, env, "run", str(folder / "app"), "demo", *asked) as submitted:
-            wait("run", lambda: submitted.poll() == 0, [*running, submitted])
-        wait("result", out.exists, running)
-    return History.load(out)
+    return gap
