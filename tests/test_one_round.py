@@ -37,7 +37,9 @@ def test_a_few_clients_have_exact_values_and_the_method_says_so():
     assert found.exact
     assert found.has_intervals
     assert found.evaluations == 16
+    judge = fk.Evaluator(NET, X, Y, "negative_loss", device="cpu")
     base = NET.state_dict()
+    assert fk.value(judge, base, sent, sizes) == found
     moved = [{key: one[key].double() - base[key] for key in one} for one in sent]
     same = fk.value(NET, base, None, sizes, X, Y, "negative_loss", updates=moved, device="cpu")
     np.testing.assert_allclose(same.values, found.values, atol=1e-6)

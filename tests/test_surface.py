@@ -268,7 +268,6 @@ def games() -> Iterator[Row]:
     }  # fmt: skip
     yield "total", fk.total, {"valuations": [found, found]}, {
         "valuations": OBJECT, "participants": [*optional(OBJECT), [[0, 1, 2]], [3, 3]],
-        "gains": [v for v in optional(NUMBERS)] + [[1.0], [1.0, INF]],
     }  # fmt: skip
 
     def add(**given: Any) -> None:

@@ -136,12 +136,11 @@ class History:
                 np.array([each[name] for each in clients[t]], dtype=np.float64) for name in names
             )
             spent = row["evaluations"], row["calls"]
-            valuations.append(Valuation(found, errors, *spent, "", degrees_of_freedom=freedom))
-        made = total(
-            valuations,
-            [[each["client"] for each in clients[t]] for t in rounds],
-            gains=[row.get("scale", 1.0) for row in rounds.values()],
-        )
+            info = {"scale": row.get("scale", 1.0)}
+            valuations.append(
+                Valuation(found, errors, *spent, "", info=info, degrees_of_freedom=freedom)
+            )
+        made = total(valuations, [[each["client"] for each in clients[t]] for t in rounds])
         return replace(made, seed=chosen)
 
     def save(self, path: str | Path) -> None:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fedkit.atomic import file_at, open_table
 from fedkit.checks import brief, whole
 from fedkit.extras import need
-from fedkit.games.game import real_numbers
 from fedkit.games.valuation import Valuation, satterthwaite
 
 if TYPE_CHECKING:
@@ -178,10 +177,11 @@ class Ledger:
 def total(
     valuations: Sequence[Valuation],
     participants: Sequence[Sequence[int | str] | NDArray[Any]] | None = None,
-    *,
-    gains: ArrayLike | None = None,
 ) -> Valuation:
     """Add the valuations of rounds up, one total per client.
+
+    Values of a normalised game are shares of the round's own gain: the valuation knows it as its
+    `scale`, and it is added up in the utility's units.
 
     Parameters
     ----------
@@ -190,9 +190,6 @@ def total(
     participants : sequence of int arrays, or of lists of names, optional
         The clients' numbers or names in each round, in the order of its values; by default the
         names of the valuations, or where they have none the same clients in every round.
-    gains : sequence of float, optional
-        What the values of each round are multiplied by: by default the `scale` of the valuation,
-        for values of a normalised game are shares of the round's own gain.
 
     Returns
     -------
@@ -223,11 +220,8 @@ def total(
     ids = list(dict.fromkeys(i for each in who for i in each))
     if not any(isinstance(i, str) for i in ids):
         ids.sort()
-    told = [v.scale for v in rounds] if gains is None else gains
-    units = real_numbers("gains are", told)
-    shapes = {(len(rounds),), (len(rounds), *rounds[0].values.shape[1:])}
-    if units.shape not in shapes or not np.isfinite(units).all():
-        raise ValueError(f"gains are {brief(told)}; expected {len(rounds)} finite numbers")
+    outputs = rounds[0].values.shape[1:]
+    units = [np.broadcast_to(np.asarray(v.scale, dtype=np.float64), outputs) for v in rounds]
 
     values, variances, freedom = [], [], []
     for client in ids:
@@ -238,7 +232,7 @@ def total(
         ]
         own = np.array([np.square(v.standard_errors[j] * unit) for v, j, unit in mine])
         known = np.array([v.freedom[j] for v, j, _ in mine])
-        nothing = np.array([np.broadcast_to(unit == 0, v.values[j].shape) for v, j, unit in mine])
+        nothing = np.array([unit == 0 for _, _, unit in mine])
         own[nothing], known[nothing] = 0.0, np.inf  # adds nothing, and no error, known or not
         values.append(sum(v.values[j] * unit for v, j, unit in mine))
         variances.append(sum(own))
