@@ -14,8 +14,6 @@ from reproduction.experiments import get
 from reproduction.fedvalue import correlation as fedvalue
 from reproduction.fedvalue import figures, findings, tables
 from reproduction.fedvalue.correlation import (
-    Approximation,
-    Setting,
     correlate,
     deal,
     information_values,
@@ -24,6 +22,7 @@ from reproduction.fedvalue.correlation import (
     run_correlation,
     summary,
 )
+from reproduction.fedvalue.experiments import Approximation, Setting
 from reproduction.records import Cell, Store
 
 RNG = np.random.default_rng(1)

@@ -9,8 +9,8 @@ from fedkit.fedvalue.protocol.attacks import ATTACKS
 from fedkit.fedvalue.protocol.verification import best_shift
 from fedkit.intervals import paired_interval
 from reproduction.fedvalue import findings
+from reproduction.fedvalue.experiments import Case
 from reproduction.fedvalue.findings import COLUMNS, IDEAL, REDUNDANT, RIDERS, cut, lead, per_seed
-from reproduction.fedvalue.recommendation import Case
 from reproduction.verdicts import judge
 
 

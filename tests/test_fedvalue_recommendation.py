@@ -12,11 +12,8 @@ from fedkit.datasets import MovieLens, made_up_ratings
 from fedkit.streams import Streams
 from reproduction.experiments import get
 from reproduction.fedvalue import findings, recommendation
+from reproduction.fedvalue.experiments import MILD, PLACES, STRATEGIES, Case
 from reproduction.fedvalue.recommendation import (
-    MILD,
-    PLACES,
-    STRATEGIES,
-    Case,
     Recommender,
     affordable,
     configure,

@@ -11,6 +11,7 @@ from fedkit.fedvalue.protocol.attacks import ATTACKS, attempt
 from fedkit.streams import Streams
 from reproduction.experiments import get
 from reproduction.fedvalue import findings, security, tables
+from reproduction.fedvalue.experiments import PROTOCOLS
 from reproduction.fedvalue.figures import sequence_diagram, server_view, watched
 from reproduction.fedvalue.security import contingency
 from reproduction.records import Store
@@ -32,7 +33,7 @@ def ends(attack, protocol, trials=6, people=80, **options):
             attack,
             security.example("example", people, Streams(t).generator("people")),
             seed=t,
-            **security.PROTOCOLS[protocol] | options,
+            **PROTOCOLS[protocol] | options,
         )
         for t in range(trials)
     ]
@@ -67,7 +68,7 @@ def test_the_size_of_an_upload_is_the_number_that_the_task_party_has_sent():
 
 def test_where_all_sets_are_the_cell_there_is_no_other_size():
     y = np.zeros(8, dtype=int)
-    options = security.PROTOCOLS["printed"]
+    options = PROTOCOLS["printed"]
     end = attempt(ATTACKS["upload size"], (y, y, [y]), seed=0, **options)
     assert (end.changed, end.check) == (False, "")
 

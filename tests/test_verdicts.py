@@ -24,7 +24,7 @@ from fedkit.intervals import (
 )
 from reproduction.claims import Claim, ClaimsError, claims_papers, load_claims
 from reproduction.fedvalue import properties
-from reproduction.fedvalue.recommendation import MAIN, TABLE9, Case
+from reproduction.fedvalue.experiments import MAIN, TABLE9, Case
 from reproduction.readings import Reading, readings_of, under
 from reproduction.records import Cell, Store
 from reproduction.tables import (

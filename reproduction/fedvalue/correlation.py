@@ -2,68 +2,43 @@
 
 A repetition draws 80% of the rows, trains the models on them (Table 8), explains some of them,
 deals the columns to parties, and correlates the parties' MShapley-CMI with their SHAP values
-(Figures 4 and 5).  What the paper does not give is a field of :class:`Setting`.
+(Figures 4 and 5).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedkit.datasets import TABLES, load_table
+from fedkit.datasets import load_table
 from fedkit.estimators import PermutationSampling
 from fedkit.extras import need
 from fedkit.fedvalue.columns import discretise, joint_codes, pca
 from fedkit.fedvalue.information import PartyValues, entropy, mshapley_cmi, mutual_information
 from fedkit.fedvalue.shap import MODELS, ensemble, explain, party_values, train
 from fedkit.streams import Streams
-from reproduction import common
 from reproduction.common import each_seed, experiment, identity
+from reproduction.fedvalue import experiments as given
+from reproduction.fedvalue.experiments import (
+    CONTROLS,
+    ESTIMATES,
+    EXACT,
+    THRESHOLDS,
+    Approximation,
+    Setting,
+)
 from reproduction.golden import Tiny
 from reproduction.records import Cell
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
-
-#: MShapley-CMI as printed, and with its bias taken off
-ESTIMATES = ("plugin", "permutation")
-#: values that need no game: information of each party alone; and two without any look at the
-#: true labels: the entropy of a party's cells, and MShapley-CMI of shuffled labels
-CONTROLS = ("alone", "entropy", "shuffled")
-#: thresholds of SHAP-ensemble by their name in the records
-THRESHOLDS = {"ensemble5": 0.05, "ensemble2": 0.02}
-#: data parties up to which values are exact: 1024 coalitions (fewer for the 24,000 rows of Credit,
-#: where ten parties are left to mshapley_cmi's own 500 permutations)
-EXACT = 10
-
-
-@dataclass(frozen=True)
-class Setting(common.Setting):
-    """One panel of Figure 4: a data set at a number of features per party."""
-
-    dataset: str  # of TABLES
-    features: int = 0  # per party; 0 where it does not matter
-    # whether the models see the five bins or the numbers themselves; Table 8 fits "binned"
-    inputs: Literal["binned", "raw"] = "binned"
-    repetitions: int = 10  # behind one seed; the paper has 50 in all
-    sample: float = 0.8  # share of the rows that a repetition draws, trains on and values
-    bins: int = 5  # of equal width, over all rows (they do not look at labels)
-    rows: int = 100  # of the sample that are explained
-    background: int = 25  # that stand for unknown features
-    walks: int = 200  # permutations of MShapley-CMI for more than EXACT data parties
-    # whether the task party is dealt columns like the others, or has the label only
-    task_has: Literal["columns", "label"] = "columns"
-    data_parties: int = 0  # the most; 0 for as many as there are columns for
-    # whether the models see all columns (as in Table 8) or those that some party has
-    trained_on: Literal["all", "dealt"] = "all"
-
 
 table = lru_cache(maxsize=2)(load_table)  # read once
 
@@ -283,22 +258,6 @@ def run_models(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, 
 # ------------------------------------------------------------------- Figures 8 and 9
 
 
-@dataclass(frozen=True)
-class Approximation(common.Setting):
-    """One data set of Figures 8 and 9; `dataset`, `sample` and `bins` are those of a Setting."""
-
-    dataset: str
-    # features per party where permutations are sampled, and where PCA is tried; the paper gives
-    # neither
-    features: int = 2
-    wide: int = 6
-    # numbers of permutations (the paper: 100 to more than 1200)
-    samplings: tuple[int, ...] = (25, 50, 100, 200, 400, 800, 1200, 1600, 2400)
-    components: tuple[int, ...] = (1, 2, 3, 4, 5, 6)  # per party
-    sample: float = 0.8
-    bins: int = 5
-
-
 def mape(estimate: Floats, truth: Floats) -> float:
     """Return the mean absolute percentage error over the parties whose true value is not zero."""
     some = np.abs(truth) > 1e-9 * np.abs(truth).max()
@@ -371,84 +330,25 @@ def run_approximation(cell: Cell, seed: int, device: Any, progress: bool) -> dic
 
 # ------------------------------------------------------------------- cells
 
-FEATURES = (1, 2, 3)
-#: readings of what the paper leaves open; Figure 4's claims are judged on the first, as declared
-READINGS: dict[str, dict[str, Any]] = {
-    "as in Figure 4": {},
-    "task party has the label only": {"task_has": "label"},
-    "models see the numbers": {"inputs": "raw"},
-    "five data parties, models of their columns": {"data_parties": 5, "trained_on": "dealt"},
-    "both: five data parties, label only": {
-        "data_parties": 5, "trained_on": "dealt", "task_has": "label",
-    },
-}  # fmt: skip
-#: the two that are run in full: the second once fewer repetitions had shown how much hangs on it
-FULL = ("as in Figure 4", "task party has the label only")
-#: Credit has 30,000 rows and its forest takes half a second per explained row: fewer rows and
-#: permutations than elsewhere.
-REDUCED: dict[str, dict[str, Any]] = {"credit": {"rows": 25, "walks": 100}}
-_DATASETS = {
-    "smoke": ("wine", "breast"),
-    "laptop": ("wine", "parkinsons", "spect", "breast", "music"),
-    "paper": tuple(TABLES),
-}
-_REPETITIONS = {"smoke": 1, "laptop": 2, "paper": 10}
-
-
-def _models(profile: str) -> list[Setting]:
-    found = [Setting(d, repetitions=1) for d in _DATASETS[profile]]
-    return found + [replace(s, inputs="raw") for s in found if s.dataset != "credit"]
-
-
-def _correlation(profile: str) -> list[Setting]:
-    found = []
-    for name, change in READINGS.items() if profile == "paper" else [("as in Figure 4", {})]:
-        for dataset in _DATASETS[profile]:
-            s = Setting(dataset, repetitions=_REPETITIONS[profile], **REDUCED.get(dataset, {}))
-            if profile == "smoke":
-                s = replace(s, rows=25, background=5, walks=25)
-            if name not in FULL:
-                if dataset == "credit":
-                    continue
-                s = replace(s, repetitions=1)
-            found += [replace(s, features=k, **change) for k in FEATURES]
-    return found
-
-
-def _approximation(profile: str) -> list[Approximation]:
-    if profile == "smoke":
-        return [Approximation("breast", 3, samplings=(25, 100, 1200), components=(2, 3, 4))]
-    return [Approximation("breast", features=2), Approximation("music", features=4)]
-
-
-def _seeds(profile: str, s: Any) -> list[tuple[int, ...]]:
-    return [tuple(range(3 if profile == "smoke" else 5))]
-
-
-def _seeds_of_models(profile: str, s: Setting) -> list[tuple[int, ...]]:
-    many = profile == "paper" and s.dataset != "credit"
-    return [tuple(range(10))] if many else _seeds(profile, s)
-
-
 _TINY = asdict(Setting("wine", features=3, repetitions=1, rows=10, background=5, walks=25))
 _SWITCHES: dict[str, dict[str, Any]] = {
     "inputs": {}, "features": {}, "task_has": {}, "data_parties": {}, "trained_on": {},
 }  # fmt: skip
 experiment(
-    "fedvalue", "models", "Accuracy of the models (Table 8)", _models, _seeds_of_models,
+    "fedvalue", "models", "Accuracy of the models (Table 8)", given.models, given.seeds_of_models,
     Tiny("models", run_models, _TINY, switches={"inputs": {}}),
 )  # fmt: skip
 experiment(
-    "fedvalue", "correlation", "MShapley-CMI beside SHAP values (Figures 4 and 5)", _correlation,
-    _seeds,
+    "fedvalue", "correlation", "MShapley-CMI beside SHAP values (Figures 4 and 5)",
+    given.correlation, given.seeds_of_tables,
     Tiny(
         "correlation", run_correlation, _TINY, switches=_SWITCHES,
         felt={"correlation.data_parties=*": {"features": 1}},  # columns for more parties than that
     ),
 )  # fmt: skip
 experiment(
-    "fedvalue", "approximation", "Shapley sampling and PCA (Figures 8 and 9)", _approximation,
-    _seeds,
+    "fedvalue", "approximation", "Shapley sampling and PCA (Figures 8 and 9)", given.approximation,
+    given.seeds_of_tables,
     Tiny(
         "approximation", run_approximation,
         asdict(Approximation("breast", features=4, samplings=(25,), components=(2, 3))),

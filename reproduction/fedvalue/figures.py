@@ -21,9 +21,9 @@ from fedkit.fedvalue.protocol.parties import parties_of
 from fedkit.streams import Streams
 from reproduction import figures as plots
 from reproduction.fedvalue import findings
-from reproduction.fedvalue.correlation import FEATURES
+from reproduction.fedvalue.experiments import FEATURES, Case
 from reproduction.fedvalue.findings import COLUMNS, IDEAL, RIDERS, STRATEGIES, Evaluation
-from reproduction.fedvalue.recommendation import Case, Repetition, prices
+from reproduction.fedvalue.recommendation import Repetition, prices
 from reproduction.figures import INK, PALETTE, Picture, Shown, finish
 from reproduction.verdicts import VERDICTS, verdict_text
 

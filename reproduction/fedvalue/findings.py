@@ -21,9 +21,8 @@ from fedkit.fedvalue.protocol import verification as bounds
 from fedkit.fedvalue.shap import MODELS
 from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval, slopes
 from reproduction.claims import Claims, load_claims
-from reproduction.fedvalue.correlation import FEATURES, Setting, correlate
-from reproduction.fedvalue.correlation import READINGS as CORRELATED
-from reproduction.fedvalue.recommendation import MAIN, PLACES, Case
+from reproduction.fedvalue.correlation import correlate
+from reproduction.fedvalue.experiments import FEATURES, MAIN, PLACES, SHAP_READINGS, Case, Setting
 from reproduction.overviews import alike, machines_told, where
 from reproduction.records import Store
 from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, VERDICTS, join
@@ -177,9 +176,9 @@ JUDGED, LABEL_ONLY = "as in Figure 4", "task party has the label only"
 
 
 def reading(e: Evaluation, name: str = JUDGED) -> pd.DataFrame:
-    """Return the correlations of one reading of the setting (a name of ``CORRELATED``)."""
-    fields = set[str]().union(*CORRELATED.values())
-    return alike(e.frame("correlation"), Setting("", **CORRELATED[name]), fields)
+    """Return the correlations of one reading of the setting (a name of ``SHAP_READINGS``)."""
+    fields = set[str]().union(*SHAP_READINGS.values())
+    return alike(e.frame("correlation"), Setting("", **SHAP_READINGS[name]), fields)
 
 
 def bars(frame: pd.DataFrame, estimate: str = "plugin") -> pd.DataFrame:
@@ -223,7 +222,7 @@ def by_reading(e: Evaluation) -> pd.DataFrame:
     The control is the information that each party has alone; `repetitions` are behind a bar.
     """
     rows = {}
-    for name in CORRELATED:
+    for name in SHAP_READINGS:
         part = reading(e, name)
         if len(part):
             runs = part.drop_duplicates(["key", "seed"]).groupby(["dataset", "features"])
@@ -318,8 +317,6 @@ def numbers_of_value(e: Evaluation) -> Numbers:
         "rider-fewer": cut(fewer, "frsp", "fedvalue-corrected").mean,
         "rider-least": read.min(),
         "rider-most": read.max(),
-        "above-70": e.ours("correlations-above-70").mean,
-        "lie": 100 * e.ours("deceived.3").mean,
         "label-only": label_only["above 0.7 (%)"],
     }
 

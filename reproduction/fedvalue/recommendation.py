@@ -4,15 +4,14 @@ An agency knows the demographics of all its members, and which members of a smal
 of its new movies.  Suppliers offer ratings of other movies.  The agency pays some of them, within
 a budget, and trains gradient-boosted trees on what it then has, to find who else would like one.
 
-What the paper leaves open is a field of :class:`Case`, or said where it is decided.  Sets of
-parties are masks: bit i of the whole number is party i.
+Sets of parties are masks: bit i of the whole number is party i.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -27,7 +26,9 @@ from fedkit.fedvalue.report import LEVEL
 from fedkit.fedvalue.shap import vfps_scores
 from fedkit.fedvalue.significance import permutation_p_values
 from fedkit.streams import Streams
-from reproduction.common import blocks, chance_above, each_seed, experiment, identity
+from reproduction.common import chance_above, each_seed, experiment, identity
+from reproduction.fedvalue import experiments as given
+from reproduction.fedvalue.experiments import PLACES, SHARE, STRATEGIES, Case
 from reproduction.golden import Tiny
 from reproduction.records import Cell
 
@@ -35,58 +36,6 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 Ratings = npt.NDArray[np.uint8]
-
-#: incentives of section 6: the same for all, or twice as much for a high volume
-SCHEMES = ("fix", "var")
-#: in units of alpha
-BUDGETS = (1, 2, 3)
-PLACES = tuple(itertools.product(SCHEMES, BUDGETS))
-#: by score until the budget is used up; those that end in "-thrifty" pay no party of score <= 0
-STRATEGIES = (
-    "random", "volume", "vf-ps", "fedvalue", "fedvalue-corrected", "fedvalue-thrifty",
-    "fedvalue-corrected-thrifty",
-)  # fmt: skip
-#: name of the share of odd parties among those selected
-_SHARE = {"redundant": "rpsp", "free-riders": "frsp"}
-
-
-@dataclass(frozen=True)
-class Case:
-    """The setting of a repetition: Table 4, and what section 6 does not say."""
-
-    dataset: str = "made-up"  # or "ml-1m", "ml-100k"
-    scenario: str = "ideal"  # or "redundant", "free-riders"
-    ratio: float = 0.2  # share of redundant or free-riding parties; the text also says 40%
-    movies: int = 20  # new ones, N
-    candidates: int = 5  # data parties
-    features: int = 2  # principal components K of each
-    low: float = 0.01  # share of the movies that a low-volume party holds
-    high: float = 0.1  # and a high-volume one
-    train: float = 0.2  # share of the users whose labels are known
-    # What "features are also held by the task party" means.  "own": the task party holds components
-    # of ratings of its own, of a low volume, and every redundant party offers these again.  "copy":
-    # a redundant party offers the demographics.  "given": a redundant party is like the others, and
-    # the task party holds its features already.
-    redundancy: str = "own"
-    # What a free-rider offers.  "density": random stars in random places, as many as a true table
-    # has.  "permuted": a true table whose rows are shuffled.  "uniform": a random number from 0 to
-    # 5 in every place.
-    fabrication: str = "density"
-    # Whether age bands and occupations keep their "levels" in MShapley-CMI, as discrete columns do,
-    # or are binned by their codes like continuous ones ("bins").  "gender-age": gender and age band
-    # alone, which are the paper's words, with their levels; the occupation is known to nobody.
-    demographics: str = "levels"
-    # Whose labels the scores are worked out on: those that the task party knows ("train"), or
-    # everybody's ("all"), which it cannot have; a simulation may use them by mistake.
-    known: str = "train"
-    bins: int = 5  # of equal width per component, for MShapley-CMI
-    groups: int = 20  # random ones of VF-PS
-    validated: bool = True  # whether forward selection takes part as a control
-    # gradient-boosted trees; the paper names no settings, so these are XGBoost's own
-    trees_rounds: int = 100
-    trees_depth: int = 6
-    trees_rate: float = 0.3
-
 
 # ------------------------------------------------------------------- who offers what
 
@@ -314,7 +263,7 @@ def play(data: MovieLens, case: Case, seed: int) -> dict[str, Any]:
     metrics = {"targets": float(r.label.mean())}
     for name, mask in (("none", 0), ("all", (1 << case.candidates) - 1)):
         metrics[f"accuracy.{name}"], metrics[f"auc.{name}"] = recommender.mark(mask)
-    share = _SHARE.get(case.scenario)
+    share = SHARE.get(case.scenario)
     for scheme, budget in PLACES:
         price, place = prices(r.high, scheme), f"{scheme}.{budget}"
         paid = {
@@ -392,76 +341,18 @@ def run_tested(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, 
     return {"metrics": metrics, "series": {}, "data": identity(data)}
 
 
-#: Tables 5, 6 and 7
-MAIN = tuple(Case(scenario=scenario) for scenario in ("ideal", "redundant", "free-riders"))
-#: Table 9, one parameter at a time
-TABLE9 = (
-    *(Case(movies=n) for n in (30, 40)),
-    *(Case(candidates=n) for n in (4, 6)),
-    *(Case(features=n) for n in (1, 3)),
-    *(Case(high=share) for share in (0.05, 0.2)),
-    *(Case(scenario="redundant", ratio=share) for share in (0.4, 0.6)),
-    *(Case(scenario="free-riders", ratio=share) for share in (0.4, 0.6)),
-)
-#: scikit-learn's settings for gradient boosting
-MILD: dict[str, Any] = {"trees_depth": 3, "trees_rate": 0.1}
-#: other readings of what is not said, at the default parameters
-READINGS = (
-    *(Case(scenario="redundant", redundancy=how) for how in ("copy", "given")),
-    *(Case(scenario="free-riders", fabrication=how) for how in ("permuted", "uniform")),
-    *(replace(case, demographics="bins") for case in MAIN),
-    *(replace(case, known="all") for case in MAIN),
-    *(replace(case, **MILD) for case in MAIN),
-)
-#: what fits into the made-up ratings
-_SMALL: dict[str, Any] = {"dataset": "made-up", "movies": 8, "low": 0.02, "high": 0.2}
-
-
-def _cases(profile: str) -> list[Case]:
-    if profile == "smoke":
-        return [replace(case, **_SMALL) for case in MAIN]
-    name = "ml-1m" if profile == "paper" else "ml-100k"
-    others = [replace(case, validated=False) for case in (*TABLE9, *READINGS)]
-    return [replace(case, dataset=name) for case in (*MAIN, *others)]
-
-
-def _tested(profile: str) -> list[Case]:
-    return [replace(case, validated=False) for case in _cases(profile)[: len(MAIN)]]
-
-
-def _gender_age(profile: str) -> list[Case]:
-    """Tables 5 to 7 and 9 in the paper's words, and once more with everybody's labels."""
-    if profile == "smoke":
-        cases = [replace(case, **_SMALL) for case in MAIN]
-    else:
-        name = "ml-1m" if profile == "paper" else "ml-100k"
-        table9 = [replace(case, validated=False) for case in TABLE9]
-        cases = [replace(case, dataset=name) for case in (*MAIN, *table9)]
-    everybody = [replace(case, known="all", validated=False) for case in cases[: len(MAIN)]]
-    return [replace(case, demographics="gender-age") for case in (*cases, *everybody)]
-
-
-def _many_repetitions(profile: str, _: Any) -> list[tuple[int, ...]]:
-    """The paper's 200 repetitions, twenty in a record, so that a stop loses few."""
-    return blocks(range(200), 20) if profile == "paper" else _repetitions(profile, _)
-
-
-def _repetitions(profile: str, _: Any) -> list[tuple[int, ...]]:
-    return [tuple(range(3 if profile == "smoke" else 20))]
-
-
 experiment(
     "fedvalue", "tested",
     "Federated recommendation: who passes a test is paid, and nobody else",
-    _tested, _repetitions,
+    given.tested, given.repetitions,
     Tiny(
-        "tested", run_tested, asdict(Case(scenario="free-riders", validated=False, **_SMALL)),
+        "tested", run_tested, asdict(Case(scenario="free-riders", validated=False, **given.SMALL)),
         switches={"scenario": {}},
     ),
 )  # fmt: skip
 _PLAYED = Tiny(
     "recommendation", run_recommendation,
-    asdict(Case(candidates=4, validated=False, **_SMALL)),
+    asdict(Case(candidates=4, validated=False, **given.SMALL)),
     by="scenario",
     switches={
         "redundancy": {"scenario": "redundant"}, "fabrication": {"scenario": "free-riders"},
@@ -471,10 +362,10 @@ _PLAYED = Tiny(
 experiment(
     "fedvalue", "recommendation",
     "Federated recommendation: which parties to pay (Tables 5, 6, 7 and 9)",
-    _cases, _repetitions, _PLAYED, block=20,
+    given.recommendation, given.repetitions, _PLAYED, block=20,
 )  # fmt: skip
 experiment(
     "fedvalue", "gender_age",
     "Federated recommendation: the task party knows gender and age alone (Tables 5, 6, 7 and 9)",
-    _gender_age, _many_repetitions, _PLAYED, block=20,
+    given.gender_age, given.many_repetitions, _PLAYED, block=20,
 )  # fmt: skip

@@ -1,7 +1,6 @@
 """FedValue's protocol: cheating servers, what counts reveal of people, and how its time grows.
 
-The paper proves a bound (Proposition 2), attacks nothing, and gives times without their settings;
-what it leaves open is a field of :class:`Attacked`, :class:`Leaking` and :class:`Timed`.
+The paper proves a bound (Proposition 2), attacks nothing, and gives times without their settings.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -24,43 +23,15 @@ from fedkit.fedvalue.protocol.messages import Table
 from fedkit.fedvalue.protocol.parties import parties_of
 from fedkit.streams import Streams
 from reproduction.common import each_seed, experiment
+from reproduction.fedvalue import experiments as given
 from reproduction.fedvalue.correlation import correlate, table
+from reproduction.fedvalue.experiments import PROTOCOLS, Attacked, Leaking, Timed
 from reproduction.golden import Tiny
 from reproduction.records import Cell
 
 Codes = tuple[Any, Any, list[Any]]
 
-#: options of the task party behind each name; the first is Algorithm 1 as printed
-PROTOCOLS: dict[str, dict[str, Any]] = {
-    "printed": {"variant": "cells", "hardened": False},
-    "printed, whole table": {"variant": "table", "hardened": False},
-    "hardened, cell by cell": {"variant": "cells", "hardened": True},
-    "hardened, token per cell": {"variant": "table", "hardened": True, "tokens": "cell"},
-    "hardened": {"variant": "table", "hardened": True, "tokens": "row"},
-}
-
-
 # ------------------------------------------------------------------- cheating servers
-
-
-@dataclass(frozen=True)
-class Attacked:
-    """One attack on one protocol."""
-
-    protocol: str  # of PROTOCOLS
-    attack: str  # of ATTACKS
-    low: int = 2  # of q
-    high: int = 9
-    artificial_low: int = 1  # of n_r (Table 3: 1 to 50)
-    artificial_high: int = 50
-    # "example": binary label and task feature, two binary features of one data party (the example
-    # behind Proposition 2, 16 cells), drawn at random, the first telling much of the label.
-    # "label": the data party's cell is the label itself, the attacker's best case.  "cells": the
-    # same with 25 cells of the task party, from small to large.
-    data: str = "example"
-    people: int = 200  # rows (about, for "cells")
-    iterations: int = 2  # tau
-    trials: int = 200  # counts that are attacked for each seed
 
 
 def example(kind: str, people: int, rng: np.random.Generator) -> Codes:
@@ -139,20 +110,6 @@ def _answers(cell: Cell, device: Any) -> dict[str, Any]:
 # ------------------------------------------------------------------- leaks
 
 
-@dataclass(frozen=True)
-class Leaking:
-    """One data set, one defence."""
-
-    dataset: str
-    features: int = 2  # columns of the task party, and of each data party
-    parties: int = 5  # data parties
-    # "none", "joint" (leave out joint cells below `level`), "task" (leave out cells of the task
-    # party below `level`), "noise" (geometric, epsilon = `level`), "decoys" (`level` for each cell
-    # of the task party)
-    defence: str = "none"
-    level: float = 0.0
-
-
 @each_seed
 def run_leak(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Let the task party draw its conclusions, and value the parties from what is left.
@@ -202,21 +159,6 @@ def contingency(codes: tuple[Any, Any, Sequence[Any]]) -> tuple[Any, Any, Any, A
 # ------------------------------------------------------------------- times
 
 
-@dataclass(frozen=True)
-class Timed:
-    """One point of Figures 6 and 7, where one parameter is varied; the defaults are Table 3's."""
-
-    varied: str
-    protocol: str = "hardened"  # of PROTOCOLS
-    parties: int = 5  # data parties
-    features: int = 2  # of each party
-    levels: int = 5  # values of a feature
-    rows: int = 10_000  # people
-    duplications: int = 3
-    iterations: int = 2
-    artificial: int = 50
-
-
 @each_seed
 def run_scaling(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Time one count and the values from it; features are independent and uniform.
@@ -248,88 +190,9 @@ def run_scaling(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str,
 
 # ------------------------------------------------------------------- cells
 
-#: attacks that move people between cells of a whole table
-SWAPS = ("random swap", "rank linking", "weak cells")
-#: what is varied in Figures 6 and 7, for whole tables and cell by cell
-TABLE: dict[str, tuple[int, ...]] = {
-    "rows": (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000),
-    "parties": (1, 2, 3, 4, 5, 6, 7, 8), "features": (1, 2, 3, 4, 5),
-    "duplications": (1, 2, 3, 5, 7, 9), "iterations": (1, 2, 3, 4, 6, 8),
-    "artificial": (1, 50, 1_000, 10_000, 30_000, 100_000),
-}  # fmt: skip
-CELLS: dict[str, tuple[int, ...]] = {
-    "rows": (300, 1_000, 3_000, 10_000, 30_000), "parties": (1, 2, 3, 4, 5),
-    "features": (1, 2, 3), "duplications": (1, 2, 3, 5, 7, 9), "iterations": (1, 2, 3, 4, 6, 8),
-    "artificial": (1, 50, 300, 1_000, 3_000),
-}  # fmt: skip
-
-
-def _security(profile: str) -> list[Attacked]:
-    trials = {"smoke": 6, "laptop": 60, "paper": 100}[profile]
-    few = max(1, trials // 2)
-    found = []
-    for protocol, options in PROTOCOLS.items():
-        # cell by cell there is nothing to swap; such counts take 20 times as long
-        single = options["variant"] == "cells"
-        attacks = [a for a in ATTACKS if not (single and a in SWAPS)]
-        found += [Attacked(protocol, a, trials=few if single else trials) for a in attacks]
-    # q known, or nearly: Table 3 has one q; q = tau = 2 is the example behind Proposition 2
-    for low, high in ((2, 2), (3, 3), (2, 3), (2, 5)):
-        for protocol in ("printed", "hardened"):
-            found.append(Attacked(protocol, "best bet", low, high, trials=few))
-    # more q and iterations than Table 3 has: neither helps against the size of another set
-    for attack in ("upload size", "gcd"):
-        found.append(Attacked("printed", attack, 2, 40, iterations=4, trials=few))
-    # the attacker's best case: every swap does the same, and the server is told all it can know
-    best = Attacked("hardened", "rank linking", 2, 3, data="label", people=100, trials=10 * trials)
-    # and the same with 25 task cells, where those with the fewest artificial IDs are the target
-    many = replace(best, attack="weak cells", data="cells", people=400, trials=3 * trials)
-    for base, extras in ((best, (5, 20, 50, 100, 200)), (many, (25, 100, 400, 1600))):
-        found += [replace(base, artificial_low=n, artificial_high=n) for n in extras]
-    return found
-
-
-def _leak(profile: str) -> list[Leaking]:
-    found = []
-    for dataset in ("wine", "breast", *(["credit"] if profile == "paper" else [])):
-        base = Leaking(dataset)
-        narrow = replace(base, features=1, parties=3)  # few enough cells for noise on all
-        found += [replace(base, features=n) for n in ((1, 2) if dataset == "wine" else (1, 2, 3))]
-        for s, defence, levels in (
-            (base, "joint", (2, 5)), (base, "task", (2, 5, 20)), (base, "decoys", (1, 3, 10)),
-            (narrow, "none", (0.0,)), (narrow, "noise", (2.0, 1.0, 0.5)),
-            (narrow, "decoys", (1, 3, 10)),
-        ):  # fmt: skip
-            found += [replace(s, defence=defence, level=level) for level in levels]
-    return found
-
-
-def _scaling(profile: str) -> list[Timed]:
-    few = {"smoke": 2, "laptop": -1, "paper": None}[profile]
-    table = Timed("", rows=1_000) if profile == "smoke" else Timed("")
-    cells = Timed("", "printed", parties=2, features=1, levels=3, rows=1_000)
-    found = []
-    for base, points in ((table, TABLE), (cells, CELLS)):
-        for name, values in points.items():
-            for value in values[:few]:
-                change: dict[str, Any] = {"varied": name, name: value}
-                if base is cells and name == "features":
-                    change["levels"] = 2  # three values each would be 78,732 queries
-                found.append(replace(base, **change))
-    return found
-
-
-def _seeds(profile: str, s: Any) -> list[tuple[int, ...]]:
-    many = {"smoke": 1, "laptop": 3, "paper": 5}[profile]
-    if isinstance(s, Timed):
-        many = min(many, 3)
-    elif isinstance(s, Leaking) and profile == "paper":
-        many = 10
-    return [tuple(range(many))]
-
-
 experiment(
-    "fedvalue", "security", "Cheating servers (Proposition 2)", _security, _seeds,
+    "fedvalue", "security", "Cheating servers (Proposition 2)", given.security,
+    given.seeds_of_protocol,
     Tiny(
         "security", run_security, asdict(Attacked("hardened", "best bet", trials=4, people=60)),
         by="attack", switches={"protocol": {}, "data": {"attack": "weak cells"}}, more=_answers,
@@ -337,14 +200,15 @@ experiment(
     ),
 )  # fmt: skip
 experiment(
-    "fedvalue", "leak", "What counts reveal of people", _leak, _seeds,
+    "fedvalue", "leak", "What counts reveal of people", given.leak, given.seeds_of_protocol,
     Tiny(
         "leak", run_leak, asdict(Leaking("wine", features=1, parties=3)),
         switches={"defence": {"level": 2.0}},
     ),
 )  # fmt: skip
 experiment(
-    "fedvalue", "scaling", "Time of the protocol (Figures 6 and 7)", _scaling, _seeds,
+    "fedvalue", "scaling", "Time of the protocol (Figures 6 and 7)", given.scaling,
+    given.seeds_of_protocol,
     Tiny(
         "scaling", run_scaling,
         asdict(Timed("rows", rows=200, parties=2, features=1, levels=3)), switches={"protocol": {}},

@@ -15,9 +15,8 @@ from fedkit.fedvalue.protocol.verification import best_shift
 from fedkit.intervals import paired_interval
 from reproduction import figures as plots
 from reproduction.fedvalue import findings
+from reproduction.fedvalue.experiments import MAIN, MILD, PLACES, PROTOCOLS
 from reproduction.fedvalue.findings import STRATEGIES, Evaluation
-from reproduction.fedvalue.recommendation import MAIN, MILD, PLACES
-from reproduction.fedvalue.security import PROTOCOLS
 from reproduction.figures import Shown
 from reproduction.overviews import machines_told, where
 from reproduction.tables import choices, comparison_table, marked_verdict, marks_told
