@@ -18,9 +18,9 @@ PAPERS = {
 
 NAMES = {
     "fedowen": "FedOwen", "fedms": "FedMS", "fedtsv": "FedTSV", "fedccea": "FedCCEA",
-    "fedvalue": "FedValue",
+    "fedvalue": "FedValue", "arena": "Arena",
 }  # fmt: skip
-"""How each paper's method is written."""
+"""How each paper's method is written; the page of its tables is called so."""
 
 
 def claims_file(paper: str) -> Path | None:

@@ -308,14 +308,6 @@ def test_a_judged_number_has_its_interval_and_its_seeds() -> None:
     assert judged > 500
 
 
-def test_blind_controls_stand_among_the_methods() -> None:
-    from reproduction import arena
-    from reproduction.records import Store
-
-    entered = arena.measures_of(Store(ROOT / "results"), "paper").measures
-    assert {"size", "random", "uniform"} <= set(entered.method)
-
-
 # --------------------------------------------------------------- determinism, no network
 
 

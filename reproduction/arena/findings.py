@@ -1,0 +1,384 @@
+"""What the page on methods says in numbers, each computed here from the records."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedkit.arena import METHODS, SAMPLED, agreement, sees
+from fedkit.intervals import Interval, finite, mean_interval, paired_interval, paired_p_value
+from reproduction import ROOT
+from reproduction.arena.entered import Entered, measures_of
+from reproduction.arena.federations import SKEWED
+from reproduction.arena.measures import interval, summary
+from reproduction.common import chance_above
+from reproduction.records import Store
+
+LABELS = {
+    "exact": "exact values by accuracy",
+    "exact-loss": "exact values by loss",
+    "proxy": "ProxySampling",
+    "complementary": "complementary pairs",
+    "multilinear": "multilinear sampling",
+    "permutation": "random orders",
+    "antithetic": "orders in pairs",
+    "owen": "FedOwen's walks",
+    "gtg": "GTG-Shapley",
+    "tmc": "truncated orders",
+    "kernel-shap": "Kernel SHAP (entered)",
+    "banzhaf": "Data Banzhaf",
+    "beta": "Beta Shapley",
+    "ms-mr": "FedMS (MS-MR)",
+    "ms-gtg": "FedMS (MS-GTG)",
+    "fedtsv": "FedTSV",
+    "cgsv": "CGSV",
+    "shapfed": "ShapFed",
+    "loo": "leave-one-out by accuracy",
+    "loo-loss": "leave-one-out by loss",
+    "loo-retrained": "leave-one-out by retraining",
+    "tmc-retrained": "truncated orders of retraining",
+    "proxy-retrained": "ProxySampling of retraining",
+    "fedccea": "FedCCEA, as printed",
+    "fedccea-connected": "FedCCEA, connected",
+    "size": "control: data size",
+    "random": "control: random values",
+    "uniform": "control: equal shares",
+}
+CONTROLS = ("size", "random", "uniform")
+RETRAIN = tuple(name for name, method in METHODS.items() if "training" in sees(method))
+#: the rows that the decision table recommends
+TAKEN = ("loo-loss", "exact-loss", "proxy", "proxy-retrained", "cgsv")
+#: the rows of the page's figures, best agreement with retraining first
+MAIN = (
+    "proxy-retrained", "tmc-retrained", "loo-retrained", "fedccea-connected", "exact-loss",
+    "exact", "proxy", "complementary", "banzhaf", "loo-loss", "cgsv", "fedtsv", "size", "random",
+)  # fmt: skip
+SAMPLERS = (
+    "proxy", "complementary", "kernel-shap", "multilinear", "banzhaf", "gtg", "antithetic",
+    "owen", "permutation", "tmc", "beta", "random",
+)  # fmt: skip
+#: federations in which somebody sends nothing
+ALIKE_RIDERS, SKEWED_RIDERS = "free-riders", "skewed-free-riders"
+WRONG = "skewed-wrong-labels"
+#: tests of a round with k clients
+TESTS = {"exact-loss": lambda k: 2**k, "proxy": lambda k: 6 * k, "loo-loss": lambda k: k + 1}
+PLACE = ["dataset", "scenario", "seed"]
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The arena's records of a profile, and what they measure."""
+
+    records: str = "paper"
+    store: Store = field(default_factory=Store)
+
+    @cached_property
+    def entered(self) -> Entered:
+        """All that is on record."""
+        found = measures_of(self.store, self.records)
+        if found.measures.empty:
+            raise ValueError(f"no record of the arena at {self.records}; run fedkit run arena")
+        return found
+
+    @cached_property
+    def kernel(self) -> str:
+        """Name in the records of the row that was entered from outside."""
+        (name,) = [m for m in set(self.entered.measures.method) if "KernelSHAP" in m]
+        return str(name)
+
+    @cached_property
+    def measures(self) -> Any:
+        """Every measure of every method, federation and seed."""
+        return self.entered.measures.replace({"method": {self.kernel: "kernel-shap"}})
+
+    @cached_property
+    def truths(self) -> Any:
+        """What is known of the clients."""
+        return self.entered.truths
+
+    @cached_property
+    def paid(self) -> Any:
+        """Values with the pay that they give, as a share of the money and in mean pays."""
+        values = self.entered.values.replace({"method": {self.kernel: "kernel-shap"}})
+        positive = values["value"].clip(lower=0)
+        by = [values[c] for c in (*PLACE, "method")]
+        values["share"] = positive / positive.groupby(by).transform("sum")
+        values["pay"] = positive / positive.groupby(by).transform("mean")
+        return values.merge(self.truths[[*PLACE, "role", "bad", "quality"]], on=[*PLACE, "role"])
+
+    def units(self, measure: str) -> Any:
+        """Means per federation (or seed, where there is one), a column per method."""
+        part = self.measures[self.measures.measure == measure]
+        unit = "scenario" if part.scenario.nunique() > 1 else "seed"
+        return part.pivot_table(index=unit, columns="method", values="value")
+
+    def mean(self, measure: str, method: str) -> Interval:
+        """Mean of a method over federations."""
+        return interval(measure, self.units(measure)[method])
+
+    def inside(self, measure: str, method: str, scenario: str) -> Interval:
+        """Mean in one federation, over seeds, which its data sets have in common."""
+        part = self.measures[(self.measures.measure == measure)
+                             & (self.measures.scenario == scenario)]  # fmt: skip
+        return interval(measure, part[part.method == method].groupby("seed").value.mean())
+
+    def lead(self, measure: str, method: str, other: str) -> Interval:
+        """Paired difference of two methods over federations."""
+        both = self.units(measure)[[method, other]].dropna()
+        return paired_interval((both[method] - both[other]).to_numpy())
+
+    def chance(self, measure: str, method: str, other: str) -> float:
+        """P-value of that difference on its own, not corrected for other comparisons."""
+        both = self.units(measure)[[method, other]].dropna()
+        return paired_p_value((both[method] - both[other]).to_numpy())[0]
+
+    def changed(self, change: str, method: str, scenario: str, *datasets: str) -> float:
+        """Chance that a sound client is above a bad one by the values under a change.
+
+        The change is "rate" (half the learning rate) or "rounds" (half of them).
+        """
+        bad_of = self.truths.sort_values("role").groupby(PLACE).bad.apply(list)
+        found = []
+        for record in self.store.records(self.records, "arena", "methods"):
+            s = record.cell.settings
+            there = (s["method"], s["scenario"]) == (method, scenario)
+            if there and s["dataset"] in (datasets or [s["dataset"]]):
+                for result in record.results:
+                    bad = np.array(bad_of[s["dataset"], scenario, result["seed"]]) > 0
+                    value = np.array(result["series"][f"value.{change}"], dtype=np.float64)
+                    found.append(chance_above(finite(value[~bad]), finite(value[bad])))
+        return float(np.mean(found))
+
+    def moved(self, method: str, other: str = "exact") -> Interval:
+        """Percent of the money that goes to other clients than by the other method."""
+        share = self.paid.pivot_table(index=[*PLACE, "role"], columns="method", values="share")
+        apart = (share[method] - share[other]).abs().groupby(PLACE).sum(min_count=1) / 2
+        return mean_interval(100 * apart.groupby("scenario").mean().to_numpy())
+
+    def bad_pay(self, method: str, scenario: str) -> Interval:
+        """What a bad client is paid, in mean pays, over seeds."""
+        part = self.paid[(self.paid.scenario == scenario) & (self.paid.method == method)]
+        return mean_interval(part[part.bad > 0].groupby("seed").pay.mean().to_numpy())
+
+    def twins(self) -> Any:
+        """What the two clients with the same data are paid by leave-one-out by loss."""
+        part = self.paid[(self.paid.scenario == "duplicates") & (self.paid.method == "loo-loss")]
+        two = part[part.role.isin([0, part.role.max()])]
+        return two.groupby(["dataset", "seed"]).pay.mean()
+
+
+# ------------------------------------------------------------------ other records of the arena
+
+
+def sizes() -> Any:
+    """By how much a client lowers the loss, by the number of others, round by round."""
+    return pd.read_json(ROOT / "results" / "arena-sizes.json")
+
+
+def adds(frame: Any) -> Any:
+    """The same in tidy rows, sound clients and those who send nothing apart."""
+    lines = []
+    for row in frame.itertuples():
+        for bad, name in ((False, "sound"), (True, "sends nothing")):
+            mine = np.array(row.adds)[np.array(row.bad) == bad].mean(axis=0)
+            lines += [(row.scenario, row.half, row.seed, name, k, x) for k, x in enumerate(mine)]
+    return pd.DataFrame(lines, columns=["scenario", "half", "seed", "client", "there", "adds"])
+
+
+def by_weights(
+    frame: Any, scenario: str, weights: str, halves: tuple[int, ...] = (0, 1)
+) -> Interval:
+    """Chance that a sound client is above one who sends nothing, by a semivalue of the loss."""
+    n = len(frame.bad[0])
+    of_sizes = {
+        "shapley": np.full(n, 1 / n),
+        "banzhaf": np.array([math.comb(n - 1, k) for k in range(n)]) / 2 ** (n - 1),
+        "loo": np.eye(n)[-1],
+        "not-first": np.r_[0, np.full(n - 1, 1 / n)],
+    }
+    part = frame[(frame.scenario == scenario) & frame.half.isin(halves)]
+    found = []
+    for (_, seed), rows in part.groupby(["dataset", "seed"]):
+        value = np.mean(rows.adds.tolist(), axis=0) @ of_sizes[weights]
+        bad = np.array(rows.bad.iloc[0])
+        found.append((seed, chance_above(value[~bad], value[bad])))
+    return interval("detection", pd.DataFrame(found).groupby(0)[1].mean())
+
+
+def other_seed(e: Evidence) -> Any:
+    """Agreement with retraining by the truth's seed and by another one, over federations."""
+    found = pd.read_json(ROOT / "results" / "arena-seed.json")
+    same = e.measures[e.measures.measure == "fidelity.retraining"]
+    both = found.merge(same, on=[*PLACE, "method"])
+    return both.groupby(["scenario", "method"])[["value", "agreement"]].mean().unstack("method")
+
+
+def known(e: Evidence) -> Any:
+    """How far the truths of a federation can be met, a row per federation."""
+
+    def of(t: Any) -> Any:
+        pairs = np.triu_indices(len(t), 1)
+        apart = t.quality.to_numpy()[pairs[0]] != t.quality.to_numpy()[pairs[1]]
+        planted = agreement(t["retraining.accuracy"], t["quality"])
+        return pd.Series({
+            "accuracy and loss": agreement(t["retraining.accuracy"], t["retraining.loss"]),
+            "accuracy and planted": planted if apart.any() else np.nan,
+            "best with planted": np.sqrt(apart.mean()) if apart.any() else np.nan,
+            "spread of values": 100 * t["retraining.accuracy"].std(),
+            "standard error": 100 * t["error.accuracy"].mean(),
+        })  # fmt: skip
+
+    each = e.truths.groupby(PLACE).apply(of, include_groups=False)
+    return each.groupby("scenario").mean()
+
+
+def hours(e: Evidence) -> Any:
+    """Hours that the records took, by row, one after the other; the first trains the rounds."""
+    took = [
+        (r.cell.settings.get("method", "truth"), r.manifest["seconds"] / 3600)
+        for what in ("truths", "methods")
+        for r in e.store.records(e.records, "arena", what)
+    ]
+    return pd.DataFrame(took).groupby(0)[1].sum()
+
+
+# ---------------------------------------------------------------------------- what pages quote
+
+
+def _means(e: Evidence) -> dict[str, Interval]:
+    """Means over federations, without a unit."""
+    named = {
+        "fid-loss": ("fidelity.retraining", "exact-loss"),
+        "fid-proxy": ("fidelity.rounds", "proxy"),
+        "fid-comp": ("fidelity.rounds", "complementary"),
+        "fid-kernel": ("fidelity.rounds", "kernel-shap"),
+        "fid-proxy-retrained": ("fidelity.retraining", "proxy-retrained"),
+        "det-loo": ("detection", "loo-loss"),
+        "det-cgsv": ("detection", "cgsv"),
+        "det-again": ("detection", "proxy-retrained"),
+        "det-loo-again": ("detection", "loo-retrained"),
+        "below-loo": ("detection.below", "loo-loss"),
+        "below-again": ("detection.below", "proxy-retrained"),
+        "apart-exact": ("fairness.apart", "exact"),
+    }
+    for key, method in (("loo", "loo-loss"), ("proxy", "proxy"), ("exact-loss", "exact-loss")):
+        named[f"copy-{key}"] = ("fairness.copying", method)
+        named[f"split-{key}"] = ("fairness.splitting", method)
+        named[f"twice-{key}"] = ("stability.seeds", method)
+        named[f"few-{key}"] = ("stability.seen-50", method)
+    found = {key: e.mean(*which) for key, which in named.items()}
+    for method in ("exact-loss", "loo-loss"):
+        found[f"sf-{method}"] = e.inside("detection", method, SKEWED_RIDERS)
+    found["skew-pay-exact-loss"] = e.bad_pay("exact-loss", SKEWED_RIDERS)
+    found["scaled-loo"] = e.bad_pay("loo-loss", "scaled-updates")
+    found["scaled-shapfed"] = e.bad_pay("shapfed", "scaled-updates")
+    found["size-banzhaf"] = by_weights(sizes(), SKEWED_RIDERS, "banzhaf")
+    return found
+
+
+def fedccea_gap(e: Evidence) -> Interval:
+    """FedCCEA less leave-one-out by retraining at finding label noise, over seeds."""
+    here = e.measures[(e.measures.measure == "detection") & (e.measures.scenario == "label-noise")]
+    wide = here.pivot_table(index="seed", columns="method", values="value")
+    return paired_interval((wide.fedccea - wide["loo-retrained"]).to_numpy())
+
+
+def _differences(e: Evidence) -> dict[str, Interval]:
+    """Differences of methods over federations, without a unit."""
+    again = other_seed(e)["agreement"]
+    return {
+        "det-cca": fedccea_gap(e),
+        "loss-exact": e.lead("fidelity.retraining-loss", "exact-loss", "exact"),
+        "again-gap": paired_interval((again["proxy-retrained"] - again["exact-loss"]).to_numpy()),
+    }
+
+
+def _points(e: Evidence) -> dict[str, Interval]:
+    """Points of accuracy that acting on values gains."""
+    weights, half = "worth.weights", "worth.selection"
+    worst = e.units("worth.worst")["loo-loss"]
+    bad = [k for k in worst.index if k in e.units("detection").index]
+    return {
+        "w-mean": e.mean(weights, "exact-loss"),
+        "w-noise": e.inside(weights, "exact-loss", "label-noise"),
+        "w-mav": e.inside(weights, "exact-loss", "mavericks"),
+        "w-mav-loo": e.inside(weights, "loo-loss", "mavericks"),
+        "w-skew": e.inside(weights, "exact-loss", "labels"),
+        "sel-noise": e.inside(half, "exact-loss", "label-noise"),
+        "sel-skew": e.inside(half, "exact-loss", "labels"),
+        "worst-bad": mean_interval(worst[bad].to_numpy()),
+        "worst-clean": mean_interval(worst.drop(bad).to_numpy()),
+    }
+
+
+def alarms(e: Evidence) -> dict[str, float]:
+    """Shares of sound clients below zero by leave-one-out by loss, by what was planted."""
+    alarm = e.units("detection.alarm")
+    bad = sorted(e.units("detection.below").index)
+    return {
+        "alarm-bad": alarm.loc[[k for k in bad if k not in SKEWED], "loo-loss"].mean(),
+        "alarm-bad-skew": alarm.loc[[k for k in bad if k in SKEWED], "loo-loss"].mean(),
+        "alarm-clean": alarm.drop([*bad, "mavericks"])["loo-loss"].mean(),
+        "alarm-skew": alarm.loc["labels", "exact-loss"],
+        "alarm-again": alarm["proxy-retrained"].max(),
+    }
+
+
+def _changes(e: Evidence) -> dict[str, float]:
+    """Chances of finding bad clients that hang on the arena's learning rate or rounds."""
+    found = e.measures[(e.measures.measure == "detection") & (e.measures.method == "loo-loss")]
+    scaled = found[found.scenario == "scaled-updates"].groupby("dataset").value.mean()
+    return {
+        "scaled-mnist": scaled["mnist"],
+        "slow-loo": e.changed("rate", "loo-loss", "scaled-updates"),
+        "slow-tsv": e.changed("rate", "fedtsv", ALIKE_RIDERS),
+    }
+
+
+def numbers(e: Evidence) -> dict[str, str | int]:
+    """Return what pages quote, by name: means with intervals, and ``name-mean`` without."""
+    found: dict[str, str | int] = {
+        "federations": int(e.measures.scenario.nunique()),
+        "methods": int(e.measures.method.nunique()),
+        "sampled": SAMPLED,
+        "two-truths": f"{known(e)['accuracy and loss'].drop('late').mean():.2f}",
+        "twice-most": f"{16 / 45:.2f}",  # two of ten are told from eight, and all else is a coin
+        "tests-exact-12": f"{TESTS['exact-loss'](12):,}",
+        "tests-proxy-12": f"{TESTS['proxy'](12):,}",
+        "tests-loo-40": f"{TESTS['loo-loss'](40):,}",
+    }
+    for which, digits, signed in (
+        (_means(e), 2, False),
+        (_differences(e), 2, True),
+        (_points(e), 1, True),
+        ({f"off-{k}": e.moved(m) for k, m in (
+            ("proxy", "proxy"), ("comp", "complementary"), ("utility", "exact-loss"))}, 1, False),
+    ):  # fmt: skip
+        for key, cut in which.items():
+            found[key] = cut.text(digits, signed=signed)
+            found[f"{key}-mean"] = f"{cut.mean:{'+' if signed else ''}.{digits}f}"
+    twins, took = e.twins(), hours(e)
+    trained = e.units("cost.trainings").loc["labels", "proxy-retrained"]  # of ten clients
+    graded = e.units("stability.seeds").loc["label-noise", "exact-loss"]
+    shares = {**alarms(e), **_changes(e), "twice-graded": graded, "pair": twins.mean(),
+              "ban-removal-p": e.chance("worth.removal", "banzhaf", "exact"),
+              "ban-weights-p": e.chance("worth.weights", "banzhaf", "exact")}  # fmt: skip
+    found |= {key: f"{share:.2f}" for key, share in shares.items()}
+    found |= {
+        "w-mav-loo": e.inside("worth.weights", "loo-loss", "mavericks").text(0, signed=True),
+        "again-cost": f"{trained:.0f}",
+        "again-coalitions": f"{2 * trained:.0f}",  # each of half of the data, on average
+        "took-all": f"{took.sum():.0f}",
+        "took-first": f"{60 * took[next(iter(METHODS))]:.0f}",
+    }
+    return found
+
+
+def ranked(e: Evidence, measure: str, methods: tuple[str, ...]) -> list[str]:
+    """Return these methods by a measure, best first."""
+    return [m for m in summary(e.measures, measure).index if m in methods]

@@ -1,0 +1,275 @@
+"""The tables of the page on methods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from fedkit.arena import METHODS, sees
+from fedkit.intervals import paired_interval
+from reproduction import ROOT
+from reproduction import figures as plots
+from reproduction.arena import findings
+from reproduction.arena.federations import SCENARIOS
+from reproduction.arena.findings import LABELS, MAIN, TAKEN, Evidence
+from reproduction.arena.measures import MEASURES, interval, ranking, summary
+from reproduction.overviews import machines_told
+
+STAR = "means with 95% intervals; a star: unlike random values, Holm-corrected, p < 0.05"
+
+
+def evidence(e: Evidence) -> plots.Shown:
+    """Show what is known of the methods that the page recommends."""
+    columns = {
+        "ranks sound above bad": "detection",
+        "agrees with retraining (accuracy)": "fidelity.retraining",
+        "agrees with retraining (loss)": "fidelity.retraining-loss",
+        "Maverick above others": "mavericks",
+        "a copy adds": "fairness.copying",
+        "a split adds": "fairness.splitting",
+    }
+    kinds = e.units("detection")
+    rows = {
+        LABELS[m]: {
+            **{words: e.mean(measure, m).text() for words, measure in columns.items()},
+            "worst at": f"{kinds[m].idxmin().replace('-', ' ')} ({kinds[m].min():.2f})",
+        }
+        for m in TAKEN
+    }
+    return plots.table(
+        pd.DataFrame.from_dict(rows, orient="index"),
+        "The methods of the decision table: chance that a sound client ranks above a bad one, "
+        "Kendall's tau with retraining, chance that a Maverick ranks above others, pay that a "
+        "trick adds in units of a client's mean pay, and the kind of bad client that each ranks "
+        "worst. Means over federations with 95% intervals.",
+        cards=True,
+    )
+
+
+def planted(e: Evidence) -> plots.Shown:
+    """Show the federations on record."""
+    there = set(e.measures.scenario)
+    return plots.table(
+        pd.Series({k: words for k, words in SCENARIOS.items() if k in there}, name="planted"),
+        "The federations on record. Each is made of two data sets with ten seeds.",
+    )
+
+
+def by_federation(e: Evidence, measure: str, methods: Sequence[str] = tuple(LABELS)) -> Any:
+    """Return one measure, a row per method, best first, and a column per federation."""
+    wide = e.units(measure).T
+    wide.columns.name = None
+    rows = findings.ranked(e, measure, tuple(m for m in methods if m in wide.index))
+    return wide.loc[rows].rename_axis(None).rename(index=LABELS)
+
+
+def kinds(e: Evidence) -> plots.Shown:
+    """Show which kind of bad client each main method finds."""
+    return plots.table(
+        by_federation(e, "detection", (*MAIN, "shapfed", "ms-mr")),
+        "Chance that a sound client stands above a bad one, by kind of misbehaviour; 0.5 is a "
+        "coin, and below it bad clients are preferred. Methods by their mean, best first.",
+    )
+
+
+def left_out(e: Evidence) -> plots.Shown:
+    """Show how far the order of the methods hangs on one federation."""
+    rows: dict[str, dict[str, Any]] = {}
+    for measure in ("fidelity.rounds", "fidelity.retraining", "detection", "worth.removal"):
+        exact = ("exact", "exact-loss") if measure == "fidelity.rounds" else ()  # by construction
+        found = ranking(e.measures[~e.measures.method.isin(exact)], measure)
+        rows[MEASURES[measure].split(" (")[0]] = {
+            "least agreement": found.agreement.min(),
+            "when this is left out": found.agreement.idxmin(),
+            "first without any one": ", ".join(sorted({LABELS[m] for m in found["first"]})),
+        }
+    return plots.table(
+        pd.DataFrame.from_dict(rows, orient="index"),
+        "How far the order of the methods changes when one federation is left out (Kendall's "
+        "tau-b with the order from all), and the methods that can then be first.",
+        cards=True,
+    )
+
+
+def rows(e: Evidence) -> plots.Shown:
+    """Show what each row sees, and what it estimates."""
+    estimates = {
+        "banzhaf": "Banzhaf value", "beta": "Beta Shapley value", "ms-mr": "FedMS's value",
+        "ms-gtg": "FedMS's value, sampled", "fedtsv": "likeness to the server's own steps",
+        "cgsv": "direction towards the others' mean", "shapfed": "the same, of the last layer",
+        "loo": "leave-one-out", "loo-loss": "leave-one-out", "loo-retrained": "leave-one-out",
+        "fedccea": "FedCCEA's weights", "fedccea-connected": "FedCCEA's weights",
+        **dict.fromkeys(findings.CONTROLS, "nothing"),
+    }  # fmt: skip
+
+    def utility(name: str, method: Any) -> str:
+        if name == "fedtsv":
+            return "distance of updates"
+        if "training" in sees(method):
+            return "accuracy of retraining"
+        if "validation" not in sees(method):
+            return "none"
+        return str(getattr(method, "utility", "accuracy")).replace("_", " ")
+
+    seen = {
+        LABELS[name]: {
+            "row": name,
+            "sees": ", ".join(sees(method)) or "nothing",
+            "utility": utility(name, method),
+            "estimates": estimates.get(name, "Shapley value"),
+        }
+        for name, method in METHODS.items()
+    }
+    return plots.table(
+        pd.DataFrame.from_dict(seen, orient="index"),
+        "What each row declares to see, what its coalitions are judged by, and what it estimates. "
+        "Fidelity to rounds is to Shapley values, by loss for rows of loss and else by accuracy: "
+        "of rows that estimate something else, or by class accuracy, it is no error. Kernel SHAP "
+        f"of the package shap was entered from outside ({e.kernel}).",
+    )
+
+
+def kind(e: Evidence, name: str) -> Any:
+    """Return all measures of a kind: mean [interval], a column for each."""
+    columns = {}
+    for measure in [m for m in MEASURES if m.split(".")[0] == name]:
+        table: Any = summary(e.measures, measure)
+        sure = table["p"] < 0.05 if "p" in table else table["mean"].isna()
+        star = sure.map({True: " *", False: ""})
+        columns[measure.split(".")[-1]] = {
+            LABELS[method]: "1, by construction" if name == "fidelity" and row["mean"] == 1
+            else f"{row['mean']:.2f} [{row['low']:.2f}, {row['high']:.2f}]" + star[method]
+            for method, row in table.dropna(subset=["mean", "low"]).iterrows()
+        }  # fmt: skip
+    return pd.DataFrame(columns)
+
+
+def seeds(e: Evidence) -> plots.Shown:
+    """Show agreement with retraining by methods that train with another seed than the truth's."""
+    both, shown = findings.other_seed(e), {}
+    for method in both["value"]:
+        then, now = both["value"][method], both["agreement"][method]
+        shown[LABELS[method]] = {
+            "the truth's seed": interval("fidelity.retraining", then).text(),
+            "another seed": interval("fidelity.retraining", now).text(),
+            "difference": paired_interval((now - then).to_numpy()).text(signed=True),
+        }
+    return plots.table(
+        pd.DataFrame.from_dict(shown, orient="index"),
+        "Agreement with retraining by accuracy, by methods that train with the truth's seed and "
+        "with another one, means over federations (both data sets, two seeds of each) with 95% "
+        "intervals. No loss by another seed can be made out.",
+    )
+
+
+def pay(e: Evidence) -> plots.Shown:
+    """Show what bad clients are paid."""
+    places = ("scaled-updates", "random-updates", "free-riders", "skewed-free-riders")
+    methods = [m for m in LABELS if m in set(e.paid.method)]
+    found = {LABELS[m]: {p: e.bad_pay(m, p).text() for p in places} for m in methods}
+    return plots.table(
+        pd.DataFrame.from_dict(found, orient="index"),
+        "What bad clients are paid, in units of a client's mean pay, over seeds with 95% "
+        "intervals: those that send five times their update, random directions, or nothing (also "
+        "under label skew). 1 is the pay of equal shares.",
+    )
+
+
+def costs(e: Evidence) -> plots.Shown:
+    """Show evaluations, trainings, seconds and memory."""
+    names = [m for m in MEASURES if m.startswith("cost")]
+    table = pd.DataFrame({m.split(".")[1]: summary(e.measures, m)["mean"] for m in names})
+    table["evaluations"] = table["evaluations"].round().astype(int)
+    memory = json.loads((ROOT / "results" / "memory.json").read_text("utf-8"))["MiB"]
+    columns = {"labels": "memory, ten", "twenty": "memory, twenty"}
+    return plots.table(
+        table.join(pd.DataFrame(memory).T.rename(columns=columns))
+        .rename_axis(None).rename(index=LABELS),
+        "Means over federations, eight rounds long and one of them of twenty clients: utility "
+        "evaluations, further trainings in units of everybody's data in all rounds, processor "
+        "seconds, and MiB that the server must hold. Memory (`python -m benchmarks.memory`): MiB "
+        "by which a row's own process grows at most, on a federation of ten clients and on the "
+        "one of twenty. " + machines_told(e.store.records(e.records, "arena", "methods")),
+    )  # fmt: skip
+
+
+def every() -> Iterator[tuple[str, str, Any]]:
+    """List title, words, and table of the page of all tables."""
+    e = Evidence("paper")
+    yield "What each row sees", "", rows(e)
+    yield (
+        "What each measure says",
+        "",
+        plots.table(pd.Series(MEASURES, name="what it says"), "The measures of the arena."),
+    )
+    yield (
+        "How well the truths are known",
+        "A method that agrees with retraining by accuracy as well as retraining by loss does has "
+        "done all that these truths can tell apart.",
+        plots.table(
+            findings.known(e).rename_axis(None),
+            "By federation: agreement (Kendall's tau-b) of the values of retraining by accuracy "
+            "with those by loss, and with what was planted; the most that an order without ties "
+            "can have with what was planted, where some clients are planted alike; spread "
+            "(standard deviation) of the values of retraining and their mean standard error, in "
+            "points of accuracy. The error is 0 where all coalitions were trained; of 20 clients "
+            "600 coalitions were.",
+        ),
+    )
+    yield "", "", seeds(e)
+    yield "Fidelity", "", plots.table(kind(e, "fidelity"), f"Kendall's tau-b: {STAR}.")
+    yield (
+        "Detection",
+        "A client that comes late is known by presence alone, so nothing is merit in that column.",
+        plots.table(
+            pd.concat([kind(e, name) for name in ("detection", "mavericks", "late")], axis=1),
+            "Chance to rank rightly (detection, mavericks, late); shares of bad clients among the "
+            "worst fifth (fifth) and below zero (below), and of sound ones that go with the last "
+            f"bad one (lost) and below zero (alarm): {STAR}.",
+        ),
+    )
+    for measure, words, digits in (
+        ("detection", "Chance that a sound client stands above a bad one, by kind of "
+         "misbehaviour; 0.5 is a coin.", 2),
+        ("detection.alarm", "Share of sound clients whose value is below zero: the false alarms "
+         "of expelling by the sign. A method whose values are never negative has none, and finds "
+         "nobody.", 2),
+    ):  # fmt: skip
+        yield "", "", plots.table(by_federation(e, measure).round(digits), words)
+    yield "Worth", "", plots.table(kind(e, "worth"), f"Points of test accuracy: {STAR}.")
+    for title, measure, words in (
+        ("", "worth.selection", "Accuracy of the upper half alone, less everybody's, in points."),
+        ("", "worth.removal", "Accuracy without the worst fifth, less that without the best, in "
+         "points."),
+        ("Weights", "worth.weights", "Accuracy with averaging by the positive part of the values, "
+         "less that of plain averages, in points."),
+    ):  # fmt: skip
+        yield title, "", plots.table(by_federation(e, measure).round(1), words, decimals=1)
+    yield (
+        "Fairness",
+        "",
+        plots.table(kind(e, "fairness"), f"In units of a client's mean pay: {STAR}."),
+    )
+    yield "", "", pay(e)
+    yield (
+        "Stability",
+        "Rows that train again were not asked for values by fewer validation images. Another seed "
+        "draws other images for clients and server and trains anew; fewer images are some of the "
+        "same ones, on the same rounds. Under label skew every seed draws other labels for a "
+        "role, and those three federations are left out of the comparison of seeds.",
+        plots.table(
+            kind(e, "stability"),
+            "Kendall's tau-b of a method with itself under a change, means with 95% intervals. To "
+            "be more alike than chance is no merit, so there are no stars: equal shares are "
+            "stable.",
+        ),
+    )
+    yield (
+        "Cost",
+        "Seconds and memory are of the computer that made the records; evaluations and trainings "
+        "are not.",
+        costs(e),
+    )
