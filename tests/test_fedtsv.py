@@ -12,10 +12,19 @@ from fedkit.federated.rounds import ClientTable
 from fedkit.learning.evaluation import Evaluator
 from reproduction.common import chance_above
 from reproduction.experiments import get
+from reproduction.fedtsv import findings
 from reproduction.fedtsv import runs as paper
+from reproduction.fedtsv.findings import (
+    EVEN,
+    LOUD,
+    SLOW,
+    over_rounds,
+    study,
+    study_text,
+    weights_table,
+)
 from reproduction.fedtsv.runs import final_weights, round_metrics
 from reproduction.fedtsv.settings import BASES, CHANGES, TEN_SEEDS, changed
-from reproduction.fedtsv.tables import over_rounds, study, study_text, weights_table
 
 BASE = paper.Setting(
     "tsv", "digits", "digits", model="mlp-8", clients=12, skewed=2, malicious=3, rounds=6,
@@ -201,3 +210,77 @@ def test_fifty_seeds_go_on_where_ten_are_on_record():
     fifty = {c for c in figures.cells("paper", range(50)) if c.settings["dataset"] == "mnist"}
     assert declared < fifty
     assert {len(c.seeds) for c in fifty} == {10}
+
+
+# what the pages say, from the committed records
+
+
+@pytest.fixture(scope="module")
+def evaluation():
+    return findings.Evaluation("paper")
+
+
+def test_who_is_most_accurate_turns_on_the_learning_rate(evaluation):
+    ours = {m: evaluation.lead("tsv", m) for m in findings.RIVALS}
+    slow = {m: evaluation.lead("tsv", m, SLOW) for m in findings.RIVALS}
+    assert min(cut.low for m, cut in slow.items() if m != "oracle") > 0  # the paper's order
+    assert slow["oracle"].low < 0 < slow["oracle"].high
+    assert ours["fedavg"].low > 0 > ours["cgsv"].high
+    assert all(ours[m].low < 0 < ours[m].high for m in ("loo", "loo-loss", "oracle"))
+    rest = [evaluation.lead("tsv", "cgsv", c) for c in findings.RATES.values()]
+    assert [cut.high < 0 for cut in rest] == [False, False, True, False]
+    slowly = {m: evaluation.values(m, change=SLOW) for m in ("tsv", "loo", "loo-loss")}
+    later = {m: (slowly["tsv"] - x)[lambda gaps: gaps.index > 2] for m, x in slowly.items()}
+    cuts = {m: findings.mean_interval(gaps) for m, gaps in later.items()}
+    assert cuts["loo"].n == 7
+    assert cuts["loo"].low < 0 < cuts["loo-loss"].low
+    reached = [evaluation.mean("fedavg", "accuracy_late", c) for c in findings.RATES.values()]
+    assert [abs(x - 75) < 5 for x in reached] == [True, False, False, False]
+
+
+def test_scores_find_liars_and_weights_shut_out_honest_clients(evaluation):
+    weights = {change: evaluation.weights(change) for change in findings.LOST}
+    iid = {change: cut["zero weight, iid (%)"] for change, cut in weights.items()}
+    skewed = {change: cut["zero weight, skewed (%)"] for change, cut in weights.items()}
+    here, rational, gaussian, angle, few, slow = iid.values()
+    assert rational.high < 10 < 30 < here.low < here.high < gaussian.low
+    assert max(angle.high, few.high) < here.low
+    assert slow.mean == 0
+    assert [cut.mean == 100 for cut in skewed.values()] == [True, True, True, False, False, True]
+    assert 30 < skewed["utility of the angle"].mean < 60
+    assert float(findings.counts(evaluation)["told-least"]) > 0.95
+    assert evaluation.mean("tsv", "auc.skewed-malicious") > 0.98
+    assert evaluation.mean("tsv", "weight_malicious") < evaluation.mean("cgsv", "weight_malicious")
+    pair = "auc.iid-malicious"
+    assert evaluation.mean("cgsv", pair) > 0.99 > 0.01 > evaluation.mean("cgsv-raw", pair)
+    counted = findings.counts(evaluation)
+    assert 5 < counted["n-weights"] < counted["n-failed"]
+
+
+def test_long_updates_free_riders_and_dealt_values_fool_it(evaluation):
+    loud = {m: evaluation.lead("tsv", m, LOUD) for m in findings.RIVALS}
+    assert max(loud[m].high for m in ("loo", "loo-loss", "oracle")) < 0 < loud["fedavg"].low
+    assert loud["cgsv"].mean < 0 < loud["cgsv"].high
+    assert evaluation.mean("tsv", "auc.iid-malicious", LOUD) > 0.99
+    assert evaluation.mean("fedavg", "accuracy_late", LOUD) < 70
+    lowest = evaluation.values("tsv", "accuracy_lowest_late", LOUD)
+    assert 0 < (lowest < 25).sum() < 10
+    assert evaluation.values("loo", "accuracy_lowest_late", LOUD).min() > 85
+    free = [evaluation.free_riders(m) for m in ("fedtsv", "loo-loss")]
+    assert free[0].high < 0.2 < 0.9 < free[1].low
+    found = {name: cut for name, (cut, _) in findings.differences(evaluation).items()}
+    assert found["loss-shuffled"].high < 0
+    assert found["loss-shuffled"].mean < 0.5 * found["loss-tsv"].mean
+    assert found["remedy"].low > 0
+    assert found["exact-gain"].low < 0 < found["exact-gain"].high
+    alike = evaluation.lead("fedavg", "tsv", EVEN)
+    assert alike.low < 0 < alike.high
+    near = [evaluation.mean("tsv", f"closer.iid.{half}") for half in ("first", "second")]
+    assert near[1] < near[0] < 20
+    assert evaluation.mean("tsv", "fallback_malicious") > 90
+
+
+def test_exact_values_are_cheaper_than_sampled_ones_for_five(evaluation):
+    timed = findings.timings(evaluation)
+    assert timed.loc[5, "seconds.exact"] < timed.loc[5, "seconds.sampled"]
+    assert timed.loc[20, "seconds.exact"] < 1 < timed.loc[20, "seconds.averaged"]

@@ -74,10 +74,13 @@ def stopped(game: Game, q: float, levels: int) -> Picture:
         right.plot(exact[j], j, "D", color=plots.INK, markersize=9, fillstyle="none")
         right.plot(walk[j], j - 0.15, "o", color=plots.PALETTE[j])
         right.plot(mean[j], j + 0.15, "s", color=plots.PALETTE[j])
-    left.set(xlim=(0, 1), ylim=(0, 0.8), xlabel="arrival time", ylabel="mean marginal")
+    left.set(xlim=(0, 1), ylim=(0, 0.8))
+    left.set_xlabel("arrival time", color=plots.INK)
+    left.set_ylabel("mean marginal", color=plots.INK)
     missing = f"missing: one walk {1 - walk.sum():.2f}, Algorithm 1 {1 - mean.sum():.2f}"
     right.set_title(missing, fontsize=9, color=plots.INK)
-    right.set(xlim=(0, 0.45), ylim=(2.5, -0.5), xlabel="value")
+    right.set(xlim=(0, 0.45), ylim=(2.5, -0.5))
+    right.set_xlabel("value", color=plots.INK)
     right.set_yticks(range(3), names)
     return picture
 

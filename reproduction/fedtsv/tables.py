@@ -1,242 +1,226 @@
-"""FedTSV's results as tables: accuracy, separation and weights; the study beside them."""
+"""The tables of the pages on FedTSV."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+import pandas as pd
 
-from fedkit.extras import need
-from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
-from reproduction import overviews
-from reproduction.common import chance_above
-from reproduction.fedtsv.settings import BASES, CHANGES, KINDS, PAIRS, STUDIED, changed
+from reproduction import figures as plots
+from reproduction.fedtsv import figures, findings
+from reproduction.fedtsv.findings import CLIP, EVEN, FIRST, LABELS, LOUD, RATES, RIVALS, Evaluation
+from reproduction.overviews import machines_told
+from reproduction.tables import by_declaration, choices, claims_table, marked_verdict, marks_told
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-LABELS = {
-    "fedavg": "FedAvg",
-    "cgsv": "CGSV",
-    "loo": "LOO",
-    "loo-loss": "LOO, by loss",
-    "tsv": "FedTSV (exact)",
-    "tsv-sampled": "FedTSV, sampled",
-    "cgsv-game": "CGSV, its game",
-    "cgsv-raw": "CGSV, not normalised",
-    "mr": "exact values of accuracy (MR)",
-    "shuffled": "control: FedTSV, shuffled",
-    "random": "control: random values",
-    "oracle": "oracle",
-}
-_COLUMNS = {
-    "accuracy_lowest_late": "lowest late accuracy (%)",
-    "accuracy_swing": "change between tests (points)",
-    "test_loss": "test loss (nats)",
-    "auc.iid-malicious": "iid above malicious",
-    "auc.skewed-malicious": "skewed above malicious",
-    "auc.iid-skewed": "iid above skewed",
-    "weight_malicious": "weight of malicious (%)",
-}
-
-#: columns of :func:`rounds_table`: a metric, its digits, and the largest value that it can have
-_ROUNDS = {
-    "length.malicious-iid.first": ("length of malicious updates, first half", 1, np.inf),
-    "length.malicious-iid.second": ("the same, second half", 1, np.inf),
-    "weight_malicious": ("weight of malicious (%)", 1, 100),
-    "reach_malicious": ("the same, times length (%)", 1, 100),
-    "fallback.second": ("rounds without a contribution (%)", 1, 100),
-    "fallback_malicious": ("weight of malicious from these (%)", 0, 100),
-}
-#: late accuracy of every method of the study
-ACCURACY_COLUMNS = tuple(LABELS[m] for m in STUDIED)
-#: how clients are told apart: a metric, a method, its digits, and the largest value it can have
-_SEPARATION = {
-    **{
-        f"AUC, {LABELS[m]}": ("auc.iid-malicious", m, 2, 1)
-        for m in ("tsv", "loo-loss", "cgsv", "cgsv-raw")
-    },
-    "IID above skewed": ("auc.iid-skewed", "tsv", 2, 1),
-    "skewed above malicious": ("auc.skewed-malicious", "tsv", 2, 1),
-    "by weight, IID above malicious": ("iid above malicious", "tsv", 2, 1),
-    "by weight, skewed above malicious": ("skewed above malicious", "tsv", 2, 1),
-    "IID of weight zero (%)": ("zero weight, iid (%)", "tsv", 0, 100),
-    "skewed of weight zero (%)": ("zero weight, skewed (%)", "tsv", 0, 100),
-    "rounds of fallback (%)": ("fallback.second", "tsv", 1, 100),
-    "weight of malicious (%)": ("weight_malicious", "tsv", 1, 100),
-}
-SEPARATION_COLUMNS = tuple(_SEPARATION)
-_STUDY = {LABELS[m]: ("accuracy_late", m, 1, 100) for m in STUDIED} | _SEPARATION
+#: main claims in few words: the claim at our rate, and at the rate where FedAvg ends as printed
+ASKED = {
+    "FedAvg ends at 75%": ("fedavg.mnist", None),
+    "FedTSV is more accurate than FedAvg (points)": (
+        "above-fedavg.tsv.mnist", "at-its-rate.tsv.fedavg"),
+    "than CGSV": ("best.cgsv.mnist", "best-at-its-rate.cgsv"),
+    "than leave-one-out by accuracy": ("best.loo.mnist", "best-at-its-rate.loo"),
+    "than leave-one-out by loss": ("loss-best", "best-at-its-rate.loo-loss"),
+    "IID scores above malicious (probability)": (
+        "separates.iid-malicious", "separates-at-its-rate.iid-malicious"),
+    "skewed scores above malicious": (
+        "separates.skewed-malicious", "separates-at-its-rate.skewed-malicious"),
+    "IID weighs more than malicious": (
+        "separates-weights.iid-malicious", "separates-weights-at-its-rate.iid-malicious"),
+    "skewed weighs more than malicious": (
+        "separates-weights.skewed-malicious", "separates-weights-at-its-rate.skewed-malicious"),
+    "IID clients of positive weight (%)": ("positive", "positive-at-its-rate"),
+}  # fmt: skip
 
 
-def text(values: npt.ArrayLike, digits: int = 2, most: float = np.inf) -> str:
-    """Write a mean over seeds with its 95% t-interval within 0 and `most`; a dash for none."""
-    return _written(mean_interval(values).within(0.0, most), digits)
+def _claim(e: Evaluation, name: str | None, digits: int) -> str:
+    if name is None:
+        return "–"
+    row: Any = e.claims.loc[f"fedtsv.{name}"]
+    number, low, high = (f"{row[end]:.{digits}f}" for end in ("mean", "low", "high"))
+    ends = "" if row["low"] == row["high"] else f" [{low}, {high}]"
+    return f"{number}{ends} {marked_verdict(row)}"
 
 
-def _written(cut: Interval, digits: int) -> str:
-    """Write an interval; what is the same in all seeds has none."""
-    same = cut.low == cut.high == cut.mean
-    return f"{cut.mean:.{digits}f}" if same else cut.text(digits)
-
-
-def lead(frame: pd.DataFrame, first: str, second: str, metric: str = "accuracy_late") -> Interval:
-    """First method minus the second in one setting, paired by seed, with its 95% interval."""
-    wide = overviews.by_seed(frame, LABELS, metric)
-    return paired_interval(wide[first] - wide[second])
-
-
-def over_rounds(
-    series: pd.DataFrame, methods: Sequence[str], against: str | None = None
-) -> pd.DataFrame:
-    """Accuracy and loss over the rounds, or how far they are from those of one method.
-
-    Of series of the experiment ``figures`` in one setting.  With `against`, differences from this
-    method, which is left out; paired by seed and round.
-
-    One row per method (its label), seed and test: round and accuracy (%), loss_round and loss
-    (nats); NaN where one of the two has no test.
-    """
-    names = ["round", "accuracy", "loss_round", "loss"]
-    part = series[series.method.isin([*methods, against]) & series.series.isin(names)]
-    keys = ["method", "seed", "index"]
-    wide = part.pivot(index=keys, columns="series", values="value")[names]
-    if against:
-        base = wide.xs(against)
-        wide = wide.drop(index=against)
-        base = base.reindex(wide.reset_index("method").index).set_axis(wide.index)
-        for place, name in (("round", "accuracy"), ("loss_round", "loss")):
-            wide[name] = (wide[name] - base[name]).where(wide[place] == base[place])
-    return wide.reset_index().assign(method=lambda rows: rows.method.map(LABELS))
-
-
-def weights_table(series: pd.DataFrame) -> pd.DataFrame:
-    """How the final weights of Eq. 13, ``max(c, 0)`` over its sum, tell kinds of clients apart.
-
-    The metrics ``auc.*`` of a record judge the values c before they are cut at zero; weights have
-    ties at zero, which count half.
-
-    One row per method: the probability that a client of the first kind weighs more than one of the
-    second, and the share of clients of each kind whose weight is zero, as :func:`by_weight`.
-    """
-    cuts = {m: by_weight(series[series.method == m]) for m in LABELS if m in set(series.method)}
-    return overviews.table({
-        LABELS[m]: {
-            name: _written(cut, 0 if name.startswith("zero") else 2) for name, cut in told.items()
+def main_claims(e: Evaluation) -> plots.Shown:
+    """Show the main claims with verdicts, at both learning rates."""
+    lines = {
+        heading: {
+            words: _claim(e, names[side], 1 if words.endswith("%)") or "75%" in words else 2)
+            for words, names in ASKED.items()
         }
-        for m, told in cuts.items()
-    })  # fmt: skip
+        for side, heading in enumerate(("at 0.01, our guess", "at 0.0002"))
+    }
+    kept = [f"fedtsv.{name}" for pair in ASKED.values() for name in pair if name]
+    return plots.table(
+        pd.DataFrame(lines),
+        "What the paper says, in few words, and our numbers with 95% intervals and verdicts: "
+        "MNIST, ten seeds. A number without an interval is the same in all seeds; a dash is not "
+        "asked, because the rate was chosen by that number." + marks_told(e.claims.loc[kept]),
+        cards=True,
+    )
 
 
-def by_weight(series: pd.DataFrame) -> dict[str, Interval]:
-    """What the final weights of one method tell apart, with 95% t-intervals over the seeds.
-
-    Where all clients of a kind have the weight zero, or none has, in every seed, the interval is
-    the exact one of so many clients (Clopper and Pearson).
-    """
-    found: dict[str, list[float]] = {}
-    zeros: dict[str, list[npt.NDArray[np.bool_]]] = {}
-    for _, one in series[series.series.isin(["weight", "kind"])].groupby("seed"):
-        wide = one.pivot(index="index", columns="series", values="value")
-        groups = {k: wide.weight[wide.kind == j].to_numpy() for j, k in enumerate(KINDS)}
-        for a, b in PAIRS:
-            found.setdefault(f"{a} above {b}", []).append(chance_above(groups[a], groups[b]))
-        for kind, weights in groups.items():
-            zeros.setdefault(kind, []).append(weights == 0)
-    told = {name: mean_interval(x).within(0.0, 1.0) for name, x in found.items()}
-    for kind, seeds in zeros.items():
-        every = 100.0 * np.concatenate(seeds)
-        cut = mean_interval([100 * z.mean() for z in seeds if len(z)]).within(0.0, 100.0)
-        alike = bool(len(every)) and np.ptp(every) == 0
-        told[f"zero weight, {kind} (%)"] = bounded_interval(every, 0, 100) if alike else cut
-    return told
+def declared(e: Evaluation) -> plots.Shown:
+    """Show all claims by verdict and by when they were written down."""
+    return plots.table(
+        by_declaration(e.claims),
+        "All claims of the paper, each reading of one counted, by verdict and by when they were "
+        "written down.",
+    )
 
 
-def under(frame: pd.DataFrame, change: str, profile: str = "paper") -> pd.DataFrame:
-    """Keep the records (or series) of one of the study's CHANGES; each of them once."""
-    setting = changed(BASES[profile][0], CHANGES[change])
-    part = overviews.alike(frame, setting, set[str]().union(*CHANGES.values()))
-    place = "metric" if "metric" in part else ["series", "index"]
-    return part.drop_duplicates(["method", "seed", *np.atleast_1d(place)])
+def summary(e: Evaluation) -> plots.Shown:
+    """Show every method on MNIST."""
+    return plots.table(
+        findings.summary(e.mnist),
+        'Late accuracy with its 95% interval, and means of the other metrics. "a above b" is the '
+        "probability that a client of the first kind has a higher score than one of the second; "
+        "the weight of malicious clients is their share of the aggregation in the second half.",
+    )
 
 
-def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row per method: late accuracy with its interval, and the means of the other metrics.
-
-    `frame` holds records of the experiment ``figures`` in one setting.
-    """
-    pd = need("pandas", "run")
-    late = overviews.by_seed(frame, LABELS, "accuracy_late")
-    table = pd.DataFrame({"late accuracy (%)": {m: text(late[m], 1, 100) for m in late}})
-    for metric, name in _COLUMNS.items():
-        table[name] = overviews.by_seed(frame, LABELS, metric).mean()
-    return table.rename(index=LABELS)
+def weights(e: Evaluation) -> plots.Shown:
+    """Show what final weights tell apart."""
+    return plots.table(
+        findings.weights_table(e.drawn),
+        "Probability that a client of the first kind has a larger final weight than one of the "
+        "second (ties count half), and the share of clients of each kind whose weight is zero; "
+        "95% intervals.",
+    )
 
 
-def rounds_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """What goes on in the rounds: how long malicious updates are, and what they get.
-
-    `frame` is that of :func:`summary`.  One row per method: means over the seeds with 95%
-    t-intervals; a dash where a method has nothing of the kind.
-    """
-    table = {}
-    for metric, (name, digits, most) in _ROUNDS.items():
-        wide = overviews.by_seed(frame, LABELS, metric)
-        table[name] = {LABELS.get(m, m): text(wide[m], digits, most) for m in map(str, wide)}
-    return need("pandas", "run").DataFrame(table).dropna(how="all").fillna("–")
+def rounds(e: Evaluation) -> plots.Shown:
+    """Show what goes on in the rounds."""
+    return plots.table(
+        findings.rounds_table(e.mnist),
+        "Lengths are in lengths of IID updates; a round without a contribution falls back to "
+        "equal weights. Means over the seeds with 95% intervals.",
+    )
 
 
-def study(frame: pd.DataFrame, series: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
-    """One row per change: late accuracy by method, and how well kinds of clients are told apart.
-
-    `frame` and `series` are metrics and series of the experiment ``study``, and of ``figures`` for
-    the first row.
-
-    Intervals over the seeds (n = 0 where a method has no record) in ACCURACY_COLUMNS and
-    SEPARATION_COLUMNS, and "seeds", the largest number of them.  :func:`study_text` writes it.
-    """
-    rows: dict[str, dict[str, Any]] = {}
-    for name in CHANGES:
-        part, drawn = (under(f, name, profile) for f in (frame, series))
-        if part.empty:
-            continue
-        weights = by_weight(drawn[drawn.method == "tsv"])
-        rows[name] = {"seeds": int(part.seed.nunique())}
-        for column, (metric, method, _, most) in _STUDY.items():
-            mine = part[(part.method == method) & (part.metric == metric)].value
-            rows[name][column] = weights.get(metric, mean_interval(mine).within(0.0, most))
-    return overviews.table(rows)
-
-
-def study_text(table: pd.DataFrame) -> pd.DataFrame:
-    """Write the intervals of :func:`study` as text; a dash for none."""
-
-    def words(column: pd.Series) -> list[str]:
-        digits = _STUDY[str(column.name)][2] if column.name in _STUDY else 0
-        return [_written(x, digits) if isinstance(x, Interval) else str(x) for x in column]
-
-    return table.transform(words)
-
-
-def timings_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Seconds per round of three ways to its values, and how far two are from the exact ones.
-
-    One row per number of participants.  Seconds are the shortest of all runs, with two digits, the
-    Gram matrix included.
-    """
-    rows = {}
-    for k, part in frame.groupby("participants"):
-        wide = part.pivot(index="seed", columns="metric", values="value")
-        shortest = {way: wide[f"seconds.{way}"].min() for way in ("exact", "sampled", "averaged")}
-        seconds = {way: f"{float(f'{x:.2g}'):g}" for way, x in shortest.items()}  # no exponents
-        rows[k] = {
-            "exact (s)": seconds["exact"],
-            "sampled (s)": seconds["sampled"],
-            "error of sampling": text(wide["error.sampled"], 3),
-            "size of a value": f"{wide['size'].mean():.3f}",
-            "averaging (s)": seconds["averaged"],
-            "difference of averaging": f"{wide['error.averaged'].max():.0e}",
+def leads(e: Evaluation) -> plots.Shown:
+    """Show FedTSV's lead by learning rate."""
+    rows = {
+        f"{rate:g}": {
+            "FedAvg (%)": f"{e.mean('fedavg', 'accuracy_late', change):.1f}",
+            "seeds": str(len(e.values("tsv", change=change))),
+            **{f"over {LABELS[m]}": e.lead("tsv", m, change).text(2) for m in RIVALS},
         }
-    return overviews.table(rows).rename_axis("participants")
+        for rate, change in RATES.items()
+    }
+    return plots.table(
+        pd.DataFrame(rows).T,
+        "FedAvg's late accuracy, and FedTSV's lead over each method (points), by learning rate. "
+        "The rate 0.0002 was chosen because FedAvg ends near the printed number there.",
+    )
+
+
+def study(e: Evaluation) -> Iterator[plots.Shown]:
+    """Show the study in three parts."""
+    text = findings.study_text(e.study)
+    names = list(findings.SEPARATION_COLUMNS)
+    yield plots.table(
+        text[["seeds", *findings.ACCURACY_COLUMNS]],
+        "One change at a time, MNIST: late test accuracy (%) per method, means with 95% intervals "
+        "over as many seeds as the first column says. A dash is not on record.",
+    )
+    yield plots.table(
+        text[names[:6]],
+        "The same runs: probability that an IID client scores above a malicious one, by method, "
+        "and of FedTSV the same for the two other pairs.",
+    )
+    yield plots.table(
+        text[names[6:]],
+        "The same runs, FedTSV: what its final weights tell apart, the share of rounds in which "
+        "nobody present has a positive contribution, and the malicious clients' share.",
+    )
+
+
+def treated(e: Evaluation) -> plots.Shown:
+    """Show what bringing updates to equal length, or clipping them, does."""
+    words = {FIRST: "as printed", EVEN: "equal lengths", CLIP: "clipped"}
+    pairs = (("fedavg", EVEN, "tsv", FIRST), ("fedavg", EVEN, "tsv", EVEN),
+             ("fedavg", EVEN, "oracle", EVEN), ("oracle", EVEN, "oracle", FIRST),
+             ("fedavg", CLIP, "tsv", FIRST), ("cgsv", FIRST, "oracle", FIRST),
+             ("cgsv", CLIP, "oracle", CLIP))  # fmt: skip
+    rows = {
+        f"{LABELS[a]}, {words[x]}, over {LABELS[b]}, {words[y]}": {
+            "late accuracy (points)": e.lead(a, b, x, other=y).text(2, signed=True),
+            "test loss (nats)": e.lead(a, b, x, "test_loss", y).text(3, signed=True),
+        }
+        for a, x, b, y in pairs
+    }
+    rows |= {
+        f"FedTSV over {LABELS[m]}, malicious updates times ten": {
+            "late accuracy (points)": e.lead("tsv", m, LOUD).text(1, signed=True),
+            "test loss (nats)": e.lead("tsv", m, LOUD, "test_loss").text(3, signed=True),
+        }
+        for m in RIVALS
+    }
+    return plots.table(
+        pd.DataFrame(rows).T,
+        "Bringing all updates of a round to the length of the median one, shortening only the "
+        "longer ones (clipped), and long malicious updates; paired by seed, 95% intervals.",
+    )
+
+
+def timings(e: Evaluation) -> plots.Shown:
+    """Show seconds per round of three ways to the values."""
+    frame = e.store.frame("fedtsv", "timings", e.records)
+    shown = findings.timings_table(frame).rename_axis(None)
+    shown["difference of averaging"] = shown["difference of averaging"].astype(float)
+    return plots.table(
+        shown,
+        "Seconds per round by the number of participants, on one thread, without the reference "
+        "update. Sampling asks for twice as many coalitions as there are participants, and two. "
+        + machines_told(e.store.records(e.records, "fedtsv", "timings")),
+    )
+
+
+def cifar(e: Evaluation) -> plots.Shown:
+    """Show the reduced run of CIFAR-10."""
+    frame = e.store.frame("fedtsv", "figures", "laptop")
+    return plots.table(
+        findings.summary(frame[frame.dataset == "cifar10"]),
+        "CIFAR-10 (a JPEG copy, quality 75), reduced to LeNet-5, 100 rounds and three seeds. "
+        "Not judged.",
+    )
+
+
+def every() -> Iterator[tuple[str, str, Any]]:
+    """List title, words, and table or figure of the page of all tables."""
+    e = Evaluation("paper")
+    yield "What the paper leaves open", "", choices("fedtsv")
+    before = e.claims.after_runs == ""
+    yield (
+        "All claims",
+        "Judged under four readings of what is lost (three formulas of Eq. 11, and a slow rate); "
+        "several of them are one finding.",
+        declared(e),
+    )
+    yield "", "Written down before the runs:", claims_table(e.claims[before])
+    yield (
+        "",
+        "Added or reworded when the numbers could be known; they describe, and do not test:",
+        claims_table(e.claims[~before]),
+    )
+    yield (
+        "The runs of Figure 1 on MNIST",
+        "Late accuracy is the mean test accuracy over the last quarter of the rounds.",
+        summary(e),
+    )
+    yield (
+        "",
+        "Test accuracy and loss on MNIST at the paper's scale (the paper's Figure 1), with 95% "
+        "bands over the seeds.",
+        figures.curves(e.drawn, ("fedavg", "cgsv", "loo", "tsv", "oracle")),
+    )
+    yield "", "", weights(e)
+    yield "", "", rounds(e)
+    yield "Learning rates", "", leads(e)
+    for title, shown in zip(("One change at a time", "", ""), study(e), strict=True):
+        yield title, "", shown
+    yield "Long updates, and what shortening does", "", treated(e)
+    yield "What exact values cost", "", timings(e)
+    yield "CIFAR-10, reduced", "", cifar(e)

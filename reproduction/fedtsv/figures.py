@@ -1,0 +1,164 @@
+"""The figures of the pages on FedTSV."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from fedkit.games.exact import shapley
+from fedkit.intervals import Interval
+from fedkit.methods.baselines import cosine_game
+from fedkit.methods.fedtsv import gram_matrix, trajectory_game
+from fedkit.plots import Picture
+from reproduction import figures as plots
+from reproduction.fedtsv import findings
+from reproduction.fedtsv.findings import LABELS, LOST, RATES, RIVALS, TREATED, Evaluation
+from reproduction.fedtsv.settings import KINDS
+
+
+def _frame(cuts: Mapping[Any, Interval]) -> pd.DataFrame:
+    rows = {k: {"mean": i.mean, "low": i.low, "high": i.high} for k, i in cuts.items()}
+    return pd.DataFrame(rows).T
+
+
+def _legend(picture: Picture, axis: Any, columns: int) -> Picture:
+    handles, names = axis.get_legend_handles_labels()
+    picture.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False,
+                   fontsize=9, labelcolor=plots.INK)  # fmt: skip
+    return picture
+
+
+def rates(e: Evaluation) -> Picture:
+    """Draw FedTSV's lead over each rival at four learning rates."""
+    picture, axes = plots.panels(height=3.7)
+    axis, shift = axes[0, 0], np.linspace(-0.16, 0.16, len(RIVALS))
+    for j, (m, name) in enumerate(RIVALS.items()):
+        cuts = [e.lead("tsv", m, change) for change in RATES.values()]
+        at, color = np.arange(len(RATES)) + shift[j], plots.PALETTE[j]
+        means = [cut.mean for cut in cuts]
+        axis.plot(at, means, color=color, marker=plots.MARKERS[j], markersize=5, label=name)
+        axis.vlines(at, [c.low for c in cuts], [c.high for c in cuts], color=color, linewidth=1.8)
+    axis.axhline(0, color=plots.INK, linewidth=1)
+    axis.set_xticks(range(len(RATES)), [f"{rate:g}" for rate in RATES])
+    axis.set_xlabel("learning rate", color=plots.INK)
+    axis.set_ylabel("FedTSV's lead (points)", color=plots.INK)
+    return _legend(picture, axis, 3)
+
+
+def paid(moves: torch.Tensor, reference: torch.Tensor) -> dict[str, Any]:
+    """Shapley values of clients by their updates in three games."""
+    gram = gram_matrix(torch.cat([moves, reference[None]]))
+    games = {
+        "distance (FedTSV)": trajectory_game(gram, eps=0.0),
+        "angle": trajectory_game(gram, "angular", eps=0.0),
+        "CGSV": cosine_game(gram_matrix(torch.nn.functional.normalize(moves))),
+    }
+    return {name: shapley(game).values for name, game in games.items()}
+
+
+def arrows(moves: torch.Tensor) -> Picture:
+    """Draw updates in the plane around the reference (1, 0), and what three games pay."""
+    picture, axes = plots.panels(1, 2, height=3.3)
+    plane, pay = axes[0]
+    for u in (0.2, np.exp(-1), 0.6, 0.8):
+        far, round_ = -np.log(u), np.linspace(0, 2 * np.pi, 90)
+        x, y = 1 + far * np.cos(round_), far * np.sin(round_)
+        plane.plot(x, y, color=plots.INK, alpha=0.35, linewidth=0.8)
+    plane.plot([0, 1], [0, 0], color=plots.INK, alpha=0.4, linewidth=9, solid_capstyle="butt")
+    plane.plot(1, 0, "o", markersize=13, markerfacecolor="none", markeredgecolor=plots.INK)
+    for i, end in enumerate(moves.tolist()):
+        look = {"arrowstyle": "->", "linewidth": 2, "color": plots.PALETTE[i]}
+        plane.annotate("", end, (0, 0), arrowprops=look)
+        plane.plot(*end, plots.MARKERS[i], color=plots.PALETTE[i], label=f"client {i + 1}")
+    plane.set(xlim=(-3.2, 3.2), ylim=(-1.7, 3.2), aspect="equal")
+    plane.set_title("updates; grey, with a ring: the reference", fontsize=9, color=plots.INK)
+    values = paid(moves.double(), torch.tensor([1.0, 0.0], dtype=torch.float64))
+    for place, game in enumerate(values):
+        for i, value in enumerate(values[game]):
+            at = place + 0.2 * (i - 1)
+            pay.plot([at, at], [0, value], color=plots.PALETTE[i], linewidth=2)
+            pay.plot(at, value, plots.MARKERS[i], color=plots.PALETTE[i], markersize=6)
+    pay.axhline(0, color=plots.INK, linewidth=1)
+    pay.set_xticks(range(len(values)), list(values))
+    pay.set_ylim(-0.8, 1.0)
+    pay.set_title("Shapley value", fontsize=9, color=plots.INK)
+    return _legend(picture, plane, 3)
+
+
+def curves(series: pd.DataFrame, methods: Sequence[str], against: str | None = None) -> Picture:
+    """Draw test accuracy and loss over the rounds, or how far they are from one method's."""
+    wide = findings.over_rounds(series, methods, against)
+    picture, axes = plots.panels(1, 2, height=3.4)
+    over = f" over {LABELS[against]}'s" if against else ""
+    for axis, x, y, label in (
+        (axes[0, 0], "round", "accuracy", f"accuracy{over} (%)"),
+        (axes[0, 1], "loss_round", "loss", f"loss{over} (nats)"),
+    ):
+        part = wide[["method", "seed", x, y]].dropna()
+        plots.curves_with_bands(
+            part, x, y, "method", xlabel="round", ylabel=label, axis=axis,
+            order=[LABELS[m] for m in methods],
+        )  # fmt: skip
+        if against:
+            axis.axhline(0, color=plots.INK, linewidth=1)
+    return picture
+
+
+def gains(e: Evaluation) -> Picture:
+    """Draw every method over FedAvg, in late accuracy and in test loss."""
+    order = [m for m in LABELS if m in set(e.mnist.method) and m != "fedavg"]
+    picture, axes = plots.panels(1, 2, height=3.9, share_y=True)
+    for axis, metric, label in zip(
+        axes[0], ("accuracy_late", "test_loss"),
+        ("late accuracy over FedAvg's (points)", "test loss over FedAvg's (nats)"), strict=True,
+    ):  # fmt: skip
+        found = _frame({m: e.lead(m, "fedavg", metric=metric) for m in order})
+        rows = np.arange(len(order))
+        axis.hlines(rows, found["low"], found["high"], color=plots.PALETTE[0], linewidth=1.6)
+        axis.plot(found["mean"], rows, "o", color=plots.PALETTE[0], markersize=4.5)
+        axis.axvline(0, color=plots.INK, linewidth=1)
+        axis.set_xlabel(label, color=plots.INK)
+        axis.set_yticks(rows, [LABELS[m] for m in order])
+        axis.set_ylim(len(order) - 0.5, -0.5)
+    return picture
+
+
+def weights(e: Evaluation) -> Picture:
+    """Draw every client's weight after the run, seed 0 (the paper's Figure 2)."""
+    first = e.drawn[e.drawn.seed == 0]
+    by_client = {
+        key: part.sort_values("index").value.to_numpy()
+        for key, part in first.groupby(["method", "series"])
+    }
+    kinds = [KINDS[int(k)] for k in by_client["tsv", "kind"]]
+    shown = {LABELS[m]: by_client[m, "weight"] for m in ("tsv", "loo", "cgsv", "fedavg")}
+    return plots.dots_of_clients(shown, kinds, ylabel="weight (%)", level=100 / len(kinds))
+
+
+def shut_out(e: Evaluation) -> Picture:
+    """Draw how many clients of each kind have the weight zero, by what is lost."""
+    found = {change: e.weights(change) for change in LOST}
+    frames = {
+        kind: _frame({("", words): found[c][f"zero weight, {kind} (%)"]
+                      for c, words in LOST.items()})
+        for kind in KINDS
+    }  # fmt: skip
+    return plots.forests(frames, "clients with weight zero (%)", columns=1, level=None)
+
+
+def changes(e: Evaluation) -> Picture:
+    """Draw FedTSV's lead over three rivals when one thing is changed."""
+    frames = {
+        RIVALS[m]: _frame({("", words): e.lead("tsv", m, c) for c, words in TREATED.items()})
+        for m in ("cgsv", "loo", "loo-loss")
+    }
+    return plots.forests(frames, "FedTSV's lead (points)", columns=1)
+
+
+def record(e: Evaluation) -> Picture:
+    """Draw the paper's Figure 1 as recorded."""
+    return curves(e.drawn, ("fedavg", "cgsv", "loo", "tsv", "oracle"))
