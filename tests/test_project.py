@@ -258,9 +258,23 @@ def test_every_command_and_option_that_is_mentioned_exists() -> None:
 
 def test_no_result_is_typed_on_the_front_page() -> None:
     text = (ROOT / "book" / "intro.md").read_text("utf-8")
+    text = re.sub(r"```(?:python|text)\n.*?```", " ", text, flags=re.DOTALL)  # run below
     text = re.sub(r"`[^`]*`|\"[^\"]*\"|95% intervals|:width: \d+%", " ", text)
     typed = re.findall(r".*(?<![\w^.])\d+(?:\.\d+)?(?: ?%| points|\.\d).*", text)
     assert not typed, f"glue these numbers: {typed}"
+
+
+def test_the_front_page_is_short_and_its_program_prints_what_it_says(capsys) -> None:
+    text = (ROOT / "book" / "intro.md").read_text("utf-8")
+    program, printed = (re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL)[0]
+                        for kind in ("python", "text"))  # fmt: skip
+    exec(program, {})
+    assert capsys.readouterr().out == printed
+    assert len([line for line in program.splitlines() if line]) <= 10
+    prose = re.sub(r"```(?:python|text)\n.*?```", " ", text, flags=re.DOTALL)
+    numbers = re.findall(r"\{glue:text\}`[^`]*`", prose)
+    assert len(numbers) <= 6
+    assert len(re.findall(r"[A-Za-z][\w'-]*", re.sub(r"\{glue:text\}`[^`]*`", "", prose))) < 450
 
 
 def test_links_of_the_readme_lead_somewhere() -> None:

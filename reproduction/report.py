@@ -1,0 +1,356 @@
+"""The report on all five papers: every claim judged, counted, and what was found in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from fedkit.extras import need
+from fedkit.intervals import Interval, mean_interval
+from reproduction import NAMES
+from reproduction import figures as plots
+from reproduction.claims import load_claims
+from reproduction.fedccea.findings import reduced_claims
+from reproduction.fedms.findings import Evaluation as FedMS
+from reproduction.fedms.findings import differences
+from reproduction.records import Store
+from reproduction.tables import by_finding, marked_verdict, marks_told
+from reproduction.verdicts import (
+    DIRECTION,
+    FAILS,
+    HOLDS,
+    INCONCLUSIVE,
+    NOT_REPRODUCED,
+    NOT_TESTABLE,
+    REPRODUCED,
+    SIZE_EXCLUDED,
+    TURNS,
+    UNDECIDABLE,
+    UNJUDGED,
+    VERDICTS,
+    join,
+    verdict_text,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedkit.plots import Picture
+
+#: what each paper promises first
+HEADLINES = {
+    "fedowen.p1.mnist.vs-fedavg": "beats FedAvg on MNIST, mean of three settings, points",
+    "fedowen.p1.fashionmnist.vs-fedavg":
+        "beats FedAvg on FashionMNIST, mean of three settings, points",
+    "fedowen.p2.mnist.vs-fedavg": "the same on MNIST, rare classes less rare (Table 2), points",
+    "fedowen.p2.fashionmnist.vs-fedavg":
+        "the same on FashionMNIST, rare classes less rare (Table 2), points",
+    "fedowen.p1.mnist.vs-shapfed": "beats ShapFed-WA on MNIST, mean of three settings, points",
+    "fedowen.p1.mnist.vs-banzhaf": "beats Data Banzhaf on MNIST, mean of three settings, points",
+    "fedowen.unbiased":
+        "its estimate is unbiased; largest error of its mean, game of four, share of the total",
+    "fedms.p1.mnist.vs-fedavg":
+        "beats FedAvg on MNIST, a Maverick with a tenth of its class, mean of three settings, "
+        "points",
+    "fedms.mavericks": "asks a Maverick in at least half of the rounds, mean of the two, %",
+    "fedms.p2.vs-fedavg": "asks harmful clients less often than FedAvg does, points",
+    "fedtsv.separates.iid-malicious": "scores honest IID clients above malicious ones, chance",
+    "fedtsv.best.cgsv.mnist": "consistently surpasses CGSV, points",
+    "fedtsv.best-at-its-rate.cgsv": "the same, at a slower learning rate, points",
+    "fedtsv.best.loo.mnist": "consistently surpasses leave-one-out, points",
+    "fedccea.ranks-better.fedccea.loo":
+        "finds low contributors more precisely than leave-one-out, area, points",
+    "fedccea.ranks-better.fedccea.tmc-sv":
+        "finds low contributors more precisely than TMC-Shapley, area, points",
+    "fedvalue.ensemble-above-80.5":
+        "correlates with the mean of SHAP values over models above 0.8, % of the settings",
+    "fedvalue.p7.accuracy.vs-vf-ps": "picks better than VF-PS, with free-riders, accuracy",
+    "fedvalue.excluded.free-riders":
+        "pays no free-rider, % of those paid, the worst budget of each repetition",
+    "fedvalue.deceived.3": "its server cannot deceive, share of the counts deceived",
+}  # fmt: skip
+#: how verdicts look in the figure: words, and a place in the palette
+LOOKS = {
+    REPRODUCED: ("reproduced", 2), DIRECTION: ("in direction only", 5),
+    TURNS: ("turns on a lost number", 0), SIZE_EXCLUDED: ("sign open, size excluded", 3),
+    INCONCLUSIVE: ("inconclusive", 4), NOT_REPRODUCED: ("not reproduced", 1),
+    "other": ("cannot be decided, or not judged", 6),
+}  # fmt: skip
+#: what the head of the report says in numbers: by name a claim, decimals, sign, and a factor
+FOUND = {
+    "owen": ("fedowen.p1.fashionmnist.vs-fedavg", 1, True, 1),
+    "owen-too": ("fedowen.p1.mnist.vs-fedavg", 1, True, 1),
+    "owen-shapfed": ("fedowen.p1.mnist.vs-shapfed", 1, True, 1),
+    "owen-mild": ("fedowen.p2.fashionmnist.vs-fedavg", 1, True, 1),
+    "owen-mild-too": ("fedowen.p2.mnist.vs-fedavg", 1, True, 1),
+    "ms": ("fedms.p1.mnist.vs-fedavg", 1, True, 1),
+    "ms-harm": ("fedms.p2.vs-fedavg", 1, False, 1),
+    "tsv": ("fedtsv.separates.iid-malicious", 2, False, 1),
+    "tsv-lead": ("fedtsv.best.cgsv.mnist", 2, True, 1),
+    "tsv-slow": ("fedtsv.best-at-its-rate.cgsv", 1, True, 1),
+    "value": ("fedvalue.ensemble-above-80.5", 0, False, 1),
+    "value-lies": ("fedvalue.deceived.3", 0, False, 100),
+    "value-lies-nine": ("fedvalue.deceived.9", 0, False, 100),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Report:
+    """All claims, judged by the records of one profile; FedCCEA's headlines by reduced runs."""
+
+    records: str = "paper"
+    store: Store = field(default_factory=Store)
+
+    @cached_property
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """The claims of each paper with their verdicts, by its name."""
+        return {
+            name: join(load_claims(paper), self.store, profile=self.records)
+            for paper, name in NAMES.items()
+        }
+
+    @cached_property
+    def everything(self) -> pd.DataFrame:
+        """All claims, by id."""
+        parts = [frame.assign(paper_key=name) for name, frame in self.frames.items()]
+        table: pd.DataFrame = need("pandas", extra="run").concat(parts)
+        return table.set_index("claim", drop=False)
+
+    @cached_property
+    def claims(self) -> pd.DataFrame:
+        """Those that do not hold or fail by construction."""
+        return self.everything[~self.everything["by_construction"].astype(bool)]
+
+    @cached_property
+    def judged(self) -> pd.DataFrame:
+        """Those of them that are judged."""
+        return self.claims[~self.claims["verdict"].isin(UNJUDGED)]
+
+    @cached_property
+    def findings(self) -> pd.DataFrame:
+        """One vote per finding, with its paper."""
+        parts = []
+        for name, frame in self.claims.groupby("paper_key", sort=False):
+            parts.append(by_finding(frame).assign(paper_key=name))
+        table: pd.DataFrame = need("pandas", extra="run").concat(parts)
+        return table
+
+    @cached_property
+    def headlines(self) -> pd.DataFrame:
+        """What each paper promises first, FedCCEA's as its chapter judges it."""
+        few = join(reduced_claims(), self.store, profile="laptop", scale="laptop")
+        few = few[few["claim"].isin(HEADLINES)].set_index("claim", drop=False)
+        rest = self.everything.drop(few.index)
+        parts = [rest, few.assign(paper_key="FedCCEA*")]
+        table: pd.DataFrame = need("pandas", extra="run").concat(parts)
+        return table.loc[list(HEADLINES)]
+
+    def counts(self, told: pd.DataFrame) -> pd.DataFrame:
+        """Count verdicts of claims or findings: a row each, a column per paper and all."""
+        table = need("pandas", extra="run").crosstab(told["verdict"], told["paper_key"])
+        table = table.reindex(list(VERDICTS), columns=[*NAMES.values()], fill_value=0)
+        table = table.assign(all=table.sum(axis=1))
+        counted: pd.DataFrame = table.rename_axis(index=None, columns=None)
+        return counted
+
+
+def decided(told: pd.DataFrame) -> tuple[int, int, int]:
+    """Count what is decided of claims or findings, what can be with our records, what is testable.
+
+    Decided is what holds, fails, or turns on a lost number.  It cannot be by a printed spread that
+    is too wide, and not without a record.
+    """
+    verdicts = told["verdict"]
+    yes = int(verdicts.isin([*HOLDS, *FAILS, TURNS]).sum())
+    can = int((~verdicts.isin([*UNJUDGED, UNDECIDABLE])).sum())
+    return yes, can, int((verdicts != NOT_TESTABLE).sum())
+
+
+def numbers(report: Report) -> dict[str, Any]:
+    """What the page says in numbers, by the names under which it shows them."""
+    claims, findings, told = report.claims, report.findings, report.headlines["verdict"]
+    later = claims["after_runs"] != ""
+    good = report.headlines[told.isin(HOLDS)]
+    ticks = claims["also_fits"].dropna()
+    found: dict[str, Any] = {
+        "n_claims": len(report.everything),
+        "n_construction": len(report.everything) - len(claims),
+        "n_judged": len(report.judged),
+        "n_ccea": int((report.judged["paper_key"] == "FedCCEA").sum()),
+        "n_later_judged": int(later[report.judged.index].sum()),
+        "n_later_yes": int((claims[later]["verdict"] == REPRODUCED).sum()),
+        "n_ticks": len(ticks),
+        "n_telling": int((ticks == 0).sum()),
+        "n_headlines": len(told),
+        "n_headlines_yes": int((told == REPRODUCED).sum()),
+        "n_headlines_part": int((told == DIRECTION).sum()),
+        "n_headlines_turn": int((told == TURNS).sum()),
+        "n_headlines_no": int((told == NOT_REPRODUCED).sum()),
+        "n_headlines_good": len(good),
+        "n_headlines_later": int((good["after_runs"] != "").sum()),
+    }
+    for basis, frame in (("claims", claims), ("findings", findings)):
+        yes, can, testable = decided(frame)
+        found |= {
+            f"{basis}_decided": yes,
+            f"{basis}_can": can,
+            f"{basis}_can_share": f"{100 * yes / max(can, 1):.0f}",
+            f"{basis}_testable": testable,
+            f"{basis}_testable_share": f"{100 * yes / max(testable, 1):.0f}",
+            f"{basis}_yes": int((frame["verdict"] == REPRODUCED).sum()),
+            f"{basis}_no": int((frame["verdict"] == NOT_REPRODUCED).sum()),
+            f"{basis}_turn": int((frame["verdict"] == TURNS).sum()),
+        }
+    return found | _measured(report) | _margins(report.judged)
+
+
+def _shown(cut: Interval, digits: int, signed: bool) -> str:
+    """Write a mean with its interval; one without width says in how many runs all were alike."""
+    text = cut.text(digits, signed=signed)
+    if cut.low == cut.high:
+        text = f"{cut.mean:.{digits}f} (in each of {cut.n} runs)"
+    return text.replace("-", "−")
+
+
+def _measured(report: Report) -> dict[str, str]:
+    told = {}
+    for name, (claim, digits, signed, scale) in FOUND.items():
+        row: Any = report.everything.loc[claim]
+        mean, low, high = (scale * float(row[part]) for part in ("mean", "low", "high"))
+        cut = Interval(mean, low, high, int(row["seeds"]))
+        told[f"find-{name}"] = _shown(cut, digits, signed)
+        if isinstance(row["paper"], str) and signed:
+            told[f"find-{name}-printed"] = f"{float(row['paper']):+.1f}".replace("-", "−")
+    whole = differences(FedMS(report.records, report.store))["ms-whole"]
+    told["find-ms-whole"] = _shown(whole, 1, True)
+    unseen = report.store.frame("fedccea", "contribution", "laptop")
+    for name, metric in (("ccea", "unseen.fedccea"), ("ccea-second", "unseen.connected")):
+        part = unseen[unseen.metric == metric]
+        share = part.groupby(["dataset", "distribution", "noise"]).value.mean()
+        told[f"find-{name}"] = _shown(mean_interval(100 * share), 1, False)
+    return told
+
+
+def _margins(judged: pd.DataFrame) -> dict[str, str]:
+    """Margins of printed accuracies, by paper."""
+    cells = judged[judged["rule"].str.startswith("value ")]
+    cells = cells[cells["unit"].str.endswith("test accuracy")]
+    found = {}
+    for name, part in cells.groupby("paper_key"):
+        (size,) = part["rule"].str.extract(r"margin ([\d.]+)")[0].astype(float).unique()
+        found[f"margin-{str(name).lower()}"] = f"{size:g}"
+    return found
+
+
+# ------------------------------------------------------------------- tables and the figure
+
+
+def _printed(row: Any) -> str:
+    """Write a printed number, powers of ten as such and a mean of several with two decimals."""
+    text = row["paper"]
+    if not isinstance(text, str):
+        return "in words"
+    if "e" in text:
+        digits, _, power = text.partition("e")
+        return f"{digits}·10{power.translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+    return f"{float(text):+.2f}" if abs(float(text)) > 1 else text
+
+
+def headlines(report: Report) -> plots.Shown:
+    """Show what each paper promises first, the number as printed, ours, and the verdict."""
+    rows = {}
+    for claim, row in report.headlines.iterrows():
+        digits = 1 if abs(row["mean"]) >= 1.5 or row["unit"].startswith(("%", "points")) else 3
+        digits = 2 if row["paper_key"] == "FedTSV" else digits
+        ours = f"{row['mean']:.{digits}f}"
+        if row["seeds"]:
+            cut = Interval(row["mean"], row["low"], row["high"], int(row["seeds"]))
+            ours = f"{cut.text(digits)}, n = {cut.n}"
+        rows[f"{row['paper_key']}: {HEADLINES[str(claim)]}"] = {
+            "printed": _printed(row), "ours": ours, "verdict": marked_verdict(row),
+        }  # fmt: skip
+    return plots.table(
+        need("pandas", extra="run").DataFrame.from_dict(rows, orient="index"),
+        "The headline claims of the five papers: the number as printed, ours with its 95% interval "
+        "over n seeds (of FedValue's correlations over batches of repetitions), and the verdict. "
+        "An asterisk: runs with 300 samples per client, which are not counted on this page."
+        + marks_told(report.headlines),
+        cards=True,
+    )
+
+
+def verdicts(report: Report) -> plots.Shown:
+    """Show how many claims, and findings, of each paper have each verdict."""
+    claims, findings = (report.counts(told) for told in (report.claims, report.findings))
+    rows = {
+        verdict_text(verdict): {
+            str(name): f"{claims[name][verdict]} / {findings[name][verdict]}" for name in claims
+        }
+        for verdict in claims.index
+    }
+    return plots.table(
+        need("pandas", extra="run").DataFrame.from_dict(rows, orient="index"),
+        "Verdicts: claims / findings. Claims that say one thing in several readings are one "
+        "finding with one vote. Claims that hold or fail by construction are left out of both.",
+    )
+
+
+def bars(report: Report) -> Picture:
+    """Draw a bar per paper: the share of its findings with each verdict."""
+    counts = report.counts(report.findings).drop(columns="all").T
+    other = [verdict for verdict in counts if verdict not in LOOKS]
+    counts = counts.assign(other=counts[other].sum(axis=1))[list(LOOKS)]
+    share = counts.div(counts.sum(axis=1), axis=0) * 100
+    picture, ((axis,),) = plots.panels(height=3.8)
+    starts = share.cumsum(axis=1) - share
+    for verdict, (words, color) in LOOKS.items():
+        look: Mapping[str, Any] = {"color": plots.PALETTE[color], "label": words, "height": 0.66}
+        axis.barh(list(share.index), share[verdict], left=starts[verdict], **look)
+        parts = zip(starts[verdict], share[verdict], counts[verdict], strict=True)
+        for row, (start, width, count) in enumerate(parts):
+            if width > 4:
+                middle = start + width / 2
+                axis.text(middle, row, count, ha="center", va="center", fontsize=9, color="black")
+    axis.invert_yaxis()
+    axis.grid(False, axis="y")
+    axis.set_xlabel("share of the paper's findings, %", color=plots.INK)
+    picture.legend(loc="outside lower center", ncols=2, frameon=False, labelcolor=plots.INK)
+    return picture
+
+
+#: what each rule is called in the policy, and when a claim holds by it
+RULES = {
+    "value": ("T3, printed values", "the interval of ours minus printed lies within the margin"),
+    "place": ("T3, places", "the row is as far from the mean of the others as printed"),
+    "never": ("T3, none", "none of ten seeds or more has any; it fails if too many have some"),
+    "ordering": ("T4, orderings", "one method is ahead of another; a printed size by T3"),
+    "slope": ("T5, slopes", "the line through the settings goes the printed way"),
+    "mean_gain": ("T5, pooled differences", "the same, in the mean of all settings"),
+    "at_least": ("T5, bounds", "our interval is on the right side of the bound"),
+    "at_most": ("T5, bounds", "our interval is on the right side of the bound"),
+    "best_share": ("T5, bounds", "by the means it is the best row in more settings than the bound"),
+    "rank_agreement": ("T6, rankings", "the order of the rows is the paper's"),
+    "concordance": ("T6, rankings", "the order of the rows is the same in all columns"),
+}
+
+
+def rules(report: Report) -> plots.Shown:
+    """Show the rules by which claims were judged."""
+    judged = report.judged
+    names = judged["rule"].str.split(" ").str[0]
+    rows = {
+        f"{name} ({called})": {
+            "holds if": holds,
+            "judged claims": int((names == name).sum()),
+            "of them after the runs": int((judged[names == name]["after_runs"] != "").sum()),
+        }
+        for name, (called, holds) in RULES.items()
+    }
+    return plots.table(
+        need("pandas", extra="run").DataFrame.from_dict(rows, orient="index"),
+        "The rules by which claims were judged, as a claim names them and as the policy does; how "
+        "many claims each judged, and how many of these were written or changed after the runs.",
+        cards=True,
+    )

@@ -1,0 +1,86 @@
+"""The report on all papers: counts on one basis each, and numbers that its words agree with."""
+
+import pandas as pd
+import pytest
+
+from reproduction import NAMES, report
+from reproduction.report import HEADLINES, LOOKS, RULES, Report, decided
+from reproduction.verdicts import (
+    DIRECTION,
+    INCONCLUSIVE,
+    NOT_ATTEMPTED,
+    NOT_REPRODUCED,
+    NOT_TESTABLE,
+    REPRODUCED,
+    TURNS,
+    UNDECIDABLE,
+    UNJUDGED,
+    VERDICTS,
+)
+
+
+@pytest.fixture(scope="module")
+def told():
+    return Report()
+
+
+def test_what_is_decided_of_what():
+    verdicts = [REPRODUCED, DIRECTION, NOT_REPRODUCED, TURNS, INCONCLUSIVE, UNDECIDABLE,
+                NOT_ATTEMPTED, NOT_TESTABLE]  # fmt: skip
+    assert decided(pd.DataFrame({"verdict": verdicts})) == (4, 5, 7)
+
+
+def test_claims_and_findings_are_counted_apart_on_one_basis_each(told):
+    numbers = report.numbers(told)
+    assert numbers["n_claims"] == numbers["n_construction"] + len(told.claims)
+    for basis, frame in (("claims", told.claims), ("findings", told.findings)):
+        table = told.counts(frame)
+        assert table["all"].sum() == len(frame)
+        assert list(table.index) == list(VERDICTS)
+        assert table.loc[TURNS, "all"] == numbers[f"{basis}_turn"]
+        assert numbers[f"{basis}_decided"] <= numbers[f"{basis}_can"]
+        assert numbers[f"{basis}_can"] <= numbers[f"{basis}_testable"]
+    assert told.findings["claims"].sum() == len(told.claims)
+    assert len(told.findings) < len(told.claims)
+    assert set(told.everything["verdict"]) <= set(VERDICTS)  # the list is closed
+
+
+def test_every_paper_has_headlines_that_are_judged(told):
+    assert list(told.headlines.index) == list(HEADLINES)
+    assert set(told.headlines["paper_key"].str.rstrip("*")) == set(NAMES.values())
+    assert not told.headlines["verdict"].isin(UNJUDGED).any()
+
+
+def test_every_rule_in_use_is_explained_and_every_verdict_is_drawn(told):
+    assert set(told.judged["rule"].str.split(" ").str[0]) == set(RULES)
+    drawn = set(LOOKS) - {"other"}
+    assert drawn | {UNDECIDABLE, *UNJUDGED} == set(VERDICTS)
+    (bars,) = report.bars(told).axes
+    assert [t.get_text() for t in bars.get_yticklabels()] == list(NAMES.values())
+    widths = sum(patch.get_width() for patch in bars.patches)
+    assert widths == pytest.approx(100 * len(NAMES))
+
+
+def test_the_words_of_the_report_agree_with_its_numbers(told):
+    rows = told.everything
+    ahead = rows.loc[["fedowen.p1.mnist.vs-fedavg", "fedowen.p1.fashionmnist.vs-fedavg"]]
+    assert (ahead["low"] > 0).all()
+    mild = rows.loc[["fedowen.p2.mnist.vs-fedavg", "fedowen.p2.fashionmnist.vs-fedavg"]]
+    assert ((mild["low"] < 0) & (mild["high"] > 0)).all()
+    assert rows.loc["fedowen.p1.mnist.vs-shapfed", "high"] < 0
+    assert rows.loc["fedowen.unbiased", "verdict"] == NOT_REPRODUCED
+    assert rows.loc["fedms.p1.mnist.vs-fedavg", "low"] > 0
+    harm = rows.loc["fedms.p2.vs-fedavg"]
+    assert harm["low"] > 0 > float(harm["paper"])
+    assert rows.loc["fedtsv.best.cgsv.mnist", "verdict"] == TURNS
+    assert rows.loc["fedtsv.best.cgsv.mnist", "high"] < 0
+    assert rows.loc["fedtsv.best-at-its-rate.cgsv", "low"] > 0
+    assert rows.loc["fedvalue.ensemble-above-80.5", "high"] < 50
+    assert rows.loc["fedvalue.deceived.3", "low"] > 0.3 > rows.loc["fedvalue.deceived.9", "high"]
+    assert report.numbers(told)["find-ccea"].startswith("−")
+
+
+def test_tables_of_the_report_have_a_row_for_each(told):
+    assert report.headlines(told).html.count("<tr") >= len(HEADLINES)
+    assert report.verdicts(told).html.count("<tr") >= len(VERDICTS)
+    assert report.rules(told).html.count("<tr") >= len(RULES)
