@@ -57,6 +57,7 @@ REPRODUCTION = {
         "outside common overviews experiments claims readings verdicts tables figures widgets "
         "golden records __init__",
     ),
+    "report": "fedccea fedms tables figures verdicts claims records __init__",
     "arena": "common overviews experiments figures widgets golden manifest records __init__",
     "book": "figures manifest records",
     "commands": "outside arena book claims verdicts tables experiments golden records __init__",
