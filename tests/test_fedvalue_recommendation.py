@@ -274,7 +274,7 @@ def test_readings_are_those_on_record():
     rider = {"scenario": "free-riders"}
     e = evaluation_of((rider, paid), ({**rider, "known": "all"}, paid))
     found = findings.riders_by_reading(e)["mean"].unstack()
-    assert list(found.index) == ["as judged", "everybody's labels"]
+    assert set(found.index) == {"gender, age and occupation", "everybody's labels"}
     assert found["FedValue"].tolist() == [50, 50]
     assert "not on record" in findings.worded(found["FedValue"])
     both = found["FedValue"].set_axis(

@@ -134,7 +134,7 @@ def lead(
 
 #: readings of the scenario with free-riders that the paper leaves open, by what is read otherwise
 RIDER_READINGS: dict[str, dict[str, Any]] = {
-    "as judged": {},
+    "gender, age and occupation": {},
     "gender and age alone": {"demographics": "gender-age"},
     "gender and age, everybody's labels": {"demographics": "gender-age", "known": "all"},
     "age and occupation in bins": {"demographics": "bins"},
