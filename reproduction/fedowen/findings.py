@@ -201,7 +201,6 @@ def counts(e: Evaluation) -> dict[str, Any]:
     spread = float((here["fedowen"] - here["mc"]).std(ddof=1))
     median = float((own - best).median())
     gains = relative_gains(e)
-    run = e.printed.T.xs(0.01, level="imbalance").loc[[*SETS]]
     spreads = where(e.frame("table1"), metric="effective_participants", **COLUMN)
     effective = spreads.groupby("method").value.mean()
     return {
@@ -212,10 +211,8 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "n-yes": int((cells.verdict == REPRODUCED).sum()),
         "n-no": int((cells.verdict == NOT_REPRODUCED).sum()),
         "n-open": int((cells.verdict == INCONCLUSIVE).sum()),
-        "pool-printed": f"{(run['fedowen'] - run['fedavg']).mean():+.1f}",
         "lead-median": f"{median:.2f}",
         "lead-seeds": f"{round(((1.96 + 0.84) * spread / median) ** 2, -2):.0f}",
-        "pair-sd": f"{spread:.1f}",
         "gain-banzhaf": f"{gains.iloc[2, 0]:.1f}",
         "gain-share": f"{gains.iloc[:, 1].max():.1f}",
         "eff-owen": f"{effective['fedowen']:.1f}",

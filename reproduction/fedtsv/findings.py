@@ -343,7 +343,6 @@ def differences(e: Evaluation) -> dict[str, tuple[Interval, int]]:
         "cgsv-slow": (e.lead("tsv", "cgsv", SLOW), 2),
         "slow-loo": (e.lead("tsv", "loo", SLOW), 2),
         "loud-loo-all": (e.lead("tsv", "loo", LOUD), 1),
-        "loud-fedavg": (e.lead("tsv", "fedavg", LOUD), 1),
         "exact-gain": (e.lead("tsv", "tsv-sampled"), 2),
         "loss-tsv": (e.lead("tsv", "fedavg", metric=loss), 2),
         "loss-shuffled": (e.lead("shuffled", "fedavg", metric=loss), 2),
@@ -361,7 +360,6 @@ def counts(e: Evaluation) -> dict[str, Any]:
         ("", FIRST), ("-rational", "utility 1 / (1 + d / sigma)"),
         ("-gauss", "utility exp(-(d / sigma)^2)"))}  # fmt: skip
     failed = e.claims[e.claims.verdict == NOT_REPRODUCED]
-    skewed = e.values("tsv", "auc.skewed-malicious", SLOW)
     return {
         "record-seeds": e.mnist.seed.nunique(),
         "told": f"{e.mean('tsv', 'auc.iid-malicious'):.2f}",
@@ -380,7 +378,6 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "chance": f"{e.mean('shuffled', 'auc.iid-malicious'):.2f}",
         "weight-tsv": f"{e.mean('tsv', 'weight_malicious'):.1f}",
         "weight-cgsv": f"{e.mean('cgsv', 'weight_malicious'):.1f}",
-        "slow-skewed": mean_interval(skewed).within(0, 1).text(2),
         "long-cgsv": f"{e.mean('cgsv', 'length.malicious-iid.second'):.1f}",
         "raw-told": f"{e.mean('cgsv-raw', 'auc.iid-malicious'):.3f}",
         "fallback": f"{e.mean('tsv', 'fallback.second'):.1f}",
