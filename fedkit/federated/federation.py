@@ -193,6 +193,11 @@ def make_federation(
     tested = rest if source is test else np.arange(len(test[1]))
     if imbalance_factor is not None:
         pool = pool[long_tail(y_all[pool], imbalance_factor, streams.generator("tail"))]
+    if whole("n_clients", n_clients, 1) > len(pool):
+        raise ValueError(
+            f"n_clients is {n_clients} but there are {len(pool)} samples; take fewer clients or "
+            "more data"
+        )
     dealt = scheme.split(y_all[pool], n_clients, streams.generator("split"))
     parts = _positions(scheme, dealt, n_clients, len(pool))
     parts = fill_empty(parts, empty, streams.generator("refill"), min_size)

@@ -27,26 +27,7 @@ class Partitioner(Protocol):
     """Divides a pool among clients."""
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Divide samples with labels `y`, int[N] from 0, among at most N clients.
-
-        For each client the sorted positions that it holds, int64; possibly none.
-        """
-
-
-def _check_labels(y: np.ndarray, n_clients: int = 1) -> np.ndarray:
-    """The labels of a pool as int64, or one sentence on why not (for so many clients)."""
-    labels = np.asarray(y)
-    if labels.ndim != 1 or labels.dtype.kind not in "iu" or (labels < 0).any():
-        raise ValueError(
-            f"labels are {labels.dtype} of shape {labels.shape}; expected a vector of integers "
-            "from 0, as in y.astype('int64')"
-        )
-    if whole("n_clients", n_clients, 1) > len(labels):
-        raise ValueError(
-            f"n_clients is {n_clients} but there are {len(labels)} samples; take fewer clients or "
-            "more data"
-        )
-    return labels.astype(np.int64)
+        """For each client the sorted positions in `y`, labels int[N] from 0, that it holds."""
 
 
 def _join_pieces(parts: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
@@ -81,8 +62,7 @@ class IID:
     """Shuffle the pool and deal it out evenly; sizes differ by at most one."""
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        labels = _check_labels(y, n_clients)
-        return [np.sort(p) for p in np.array_split(rng.permutation(len(labels)), n_clients)]
+        return [np.sort(p) for p in np.array_split(rng.permutation(len(y)), n_clients)]
 
 
 @dataclass(frozen=True)
@@ -123,12 +103,11 @@ class Dirichlet:
         choice("by", self.by, ("class", "capped", "client", "blocks"))
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        labels = _check_labels(y, n_clients)
         if self.by == "client":
-            return self._by_client(labels, n_clients, rng)
+            return self._by_client(y, n_clients, rng)
         if self.by == "blocks":
-            return self._by_blocks(labels, n_clients, rng)
-        return _join_pieces(self._by_class(labels, rng.permutation(len(labels)), n_clients, rng))
+            return self._by_blocks(y, n_clients, rng)
+        return _join_pieces(self._by_class(y, rng.permutation(len(y)), n_clients, rng))
 
     def _by_class(
         self, labels: np.ndarray, pool: np.ndarray, n_clients: int, rng: np.random.Generator
@@ -206,8 +185,7 @@ class ClassesPerClient:
         whole("k", self.k, 1)
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        labels = _check_labels(y, n_clients)
-        classes = np.unique(labels)
+        classes = np.unique(y)
         if self.k > len(classes):
             raise ValueError(f"k is {self.k} but there are {len(classes)} classes; take fewer")
         if self.k * n_clients < len(classes):
@@ -222,7 +200,7 @@ class ClassesPerClient:
                 holders[c].append(client)
         parts: list[list[np.ndarray]] = [[] for _ in range(n_clients)]
         for label, clients in zip(classes, holders, strict=True):
-            pieces = np.array_split(rng.permutation(np.flatnonzero(labels == label)), len(clients))
+            pieces = np.array_split(rng.permutation(np.flatnonzero(y == label)), len(clients))
             for client, piece in zip(rng.permutation(clients), pieces, strict=True):
                 parts[client].append(piece)
         return _join_pieces(parts)
@@ -249,7 +227,7 @@ class QuantitySkew:
             raise ValueError(f"proportions is {self.proportions}; expected numbers above 0")
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        pool = rng.permutation(len(_check_labels(y, n_clients)))
+        pool = rng.permutation(len(y))
         if self.proportions is None:
             shares = _draw_shares(np.full(n_clients, self.alpha), rng)
         elif len(self.proportions) == n_clients:
@@ -292,8 +270,7 @@ class Mavericks:
         flag("mixed", self.mixed)
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        labels = _check_labels(y, n_clients)
-        present, first = np.unique(labels), 0 if self.mixed else self.n_mavericks
+        present, first = np.unique(y), 0 if self.mixed else self.n_mavericks
         few = n_clients - first < 1 or n_clients < self.n_mavericks
         if few or len(present) <= self.n_mavericks:
             raise ValueError(
@@ -301,16 +278,16 @@ class Mavericks:
                 "classes for the others; take fewer Mavericks"
             )
         held = np.sort(rng.choice(present, self.n_mavericks, replace=False))
-        rest = np.flatnonzero(~np.isin(labels, held))
+        rest = np.flatnonzero(~np.isin(y, held))
         parts: list[list[np.ndarray]] = [[] for _ in range(n_clients)]
         for owner, label in enumerate(held):
-            members = rng.permutation(np.flatnonzero(labels == label))
+            members = rng.permutation(np.flatnonzero(y == label))
             if self.shared:
                 for client, piece in enumerate(np.array_split(members, self.n_mavericks)):
                     parts[client].append(piece)
             else:
                 parts[owner].append(members)
-        for client, piece in enumerate(self.others.split(labels[rest], n_clients - first, rng)):
+        for client, piece in enumerate(self.others.split(y[rest], n_clients - first, rng)):
             parts[first + client].append(rest[piece])
         return _join_pieces(parts)
 
@@ -338,16 +315,15 @@ class Mixed:
             having("a partitioner in groups", partitioner, "split")
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        labels = _check_labels(y, n_clients)
         numbers = np.array([number for number, _ in self.groups])
         if numbers.sum() != n_clients:
             raise ValueError(
                 f"groups have {numbers.sum()} clients and n_clients is {n_clients}; make them agree"
             )
-        pools = _cut_by_shares(rng.permutation(len(labels)), numbers.astype(np.float64))
+        pools = _cut_by_shares(rng.permutation(len(y)), numbers.astype(np.float64))
         parts = []
         for (number, partitioner), pool in zip(self.groups, pools, strict=True):
-            parts += [np.sort(pool[p]) for p in partitioner.split(labels[pool], number, rng)]
+            parts += [np.sort(pool[p]) for p in partitioner.split(y[pool], number, rng)]
         return parts
 
 
@@ -368,26 +344,24 @@ def hold_out(
     train, held : int64 arrays
         Sorted positions in `y`, labels from 0; disjoint, together all of them.
     """
-    labels = _check_labels(y)
     if not 0 < real("validation", fraction) < 1:
         raise ValueError(f"validation fraction is {fraction}; expected above 0 and below 1")
-    classes, counts = np.unique(labels, return_counts=True)
-    total = max(1, round(fraction * len(labels)))
-    quota = _largest_remainder(total * counts / len(labels), total)
+    classes, counts = np.unique(y, return_counts=True)
+    total = max(1, round(fraction * len(y)))
+    quota = _largest_remainder(total * counts / len(y), total)
     quota = np.minimum(np.maximum(quota, 1), counts - 1)
     chosen = [
-        rng.permutation(np.flatnonzero(labels == c))[:q]
-        for c, q in zip(classes, quota, strict=True)
+        rng.permutation(np.flatnonzero(y == c))[:q] for c, q in zip(classes, quota, strict=True)
     ]
     held = np.sort(np.concatenate(chosen)).astype(np.int64)
-    absent = np.setdiff1d(classes, labels[held]).tolist()
+    absent = np.setdiff1d(classes, y[held]).tolist()
     if absent:
         warn(
             f"classes {absent} have no validation image, so class-wise utilities are undefined "
             "for them; hold out a larger fraction or add images of these classes",
             MissingClassWarning,
         )
-    return np.setdiff1d(np.arange(len(labels)), held), held
+    return np.setdiff1d(np.arange(len(y)), held), held
 
 
 def long_tail(y: np.ndarray, imbalance_factor: float, rng: np.random.Generator) -> np.ndarray:
@@ -409,15 +383,14 @@ def long_tail(y: np.ndarray, imbalance_factor: float, rng: np.random.Generator) 
     int64 array
         Sorted positions in `y` that stay; chance chooses which.
     """
-    labels = _check_labels(y)
     real("imbalance_factor", imbalance_factor, 0.0, 1.0, above=True)
-    classes = np.unique(labels)
-    n_max = len(labels) / len(classes)
+    classes = np.unique(y)
+    n_max = len(y) / len(classes)
     kept = []
     for rank, label in enumerate(classes):
         target = n_max * imbalance_factor ** (rank / max(len(classes) - 1, 1))
         # The small term keeps a whole number whole when the power is a rounding below it.
-        members = rng.permutation(np.flatnonzero(labels == label))
+        members = rng.permutation(np.flatnonzero(y == label))
         kept.append(members[: max(1, int(target + 1e-9))])
     return np.sort(np.concatenate(kept)).astype(np.int64)
 
