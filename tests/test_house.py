@@ -59,6 +59,7 @@ REPRODUCTION = {
     ),
     "report": "fedccea fedms tables figures verdicts claims records __init__",
     "arena": "common overviews experiments figures widgets golden manifest records __init__",
+    "foundations": "figures widgets __init__",
     "book": "figures manifest records",
     "commands": "outside arena book claims verdicts tables experiments golden records __init__",
 }

@@ -1,0 +1,1 @@
+"""What the page on foundations takes from records and draws."""
