@@ -18,7 +18,8 @@ from fedkit.games.recorded import RECORDED, recorded
 from fedkit.games.valuation import Valuation
 
 __all__ = [
-    "RECORDED", "Game", "Valuation", "airport", "all_coalitions", "banzhaf", "beta_shapley", "coalition_index",
-    "glove", "leave_one_out", "normalise", "parallel", "random_unanimity_sum", "recorded", "remember",
-    "semivalue", "shapley", "table_game", "tabulate", "total", "unanimity", "weighted_majority",
+    "RECORDED", "Game", "Valuation", "airport", "all_coalitions", "banzhaf", "beta_shapley",
+    "coalition_index", "glove", "leave_one_out", "normalise", "parallel", "random_unanimity_sum",
+    "recorded", "remember", "semivalue", "shapley", "table_game", "tabulate", "total", "unanimity",
+    "weighted_majority",
 ]  # fmt: skip
