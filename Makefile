@@ -8,6 +8,7 @@ PYTHON ?= python3
 PROFILE ?= smoke
 JOBS ?= 2
 VENV := .venv
+BENCH := _bench
 BIN := $(VENV)/bin
 RUN := OMP_NUM_THREADS=1 $(BIN)/python
 # a process that compiles torch and pandas anew starts seconds later, and there are dozens
@@ -69,8 +70,17 @@ kernels: setup ## tests and book with the kernels of other processors; ONLY="sse
 	@echo "==> kernels"
 	@$(BIN)/python .ci/kernels.py $(WHAT) --jobs $(JOBS) $(if $(ONLY),--only $(ONLY))
 
+# The newest shapiq wants Python 3.12, which the lock does not: its regressions stand beside ours in
+# an environment of their own, of the newest versions that install where there is no such Python.
 bench: setup ## speed and accuracy, side by side with peers
 	@$(RUN) -m benchmarks
+	@[ -x $(BENCH)/bin/python ] || { \
+	  found=$$($(BIN)/uv python find --no-python-downloads ">=3.12,<3.14" 2>/dev/null || echo $(BIN)/python); \
+	  $(BIN)/uv venv --quiet --python "$$found" $(BENCH); \
+	  $(BIN)/uv pip install --quiet --python $(BENCH)/bin/python -e ".[run]" shapiq lightgbm xgboost; }
+	@$(BENCH)/bin/python -c 'import platform, importlib.metadata as m; print("\n=== test bed: Python", platform.python_version() + ", shapiq", m.version("shapiq"))'
+	@OMP_NUM_THREADS=1 $(BENCH)/bin/python -m benchmarks.recorded --margins
+	@OMP_NUM_THREADS=1 $(BENCH)/bin/python -m benchmarks.testbed
 
 figure: setup ## draw the figure of the README
 	@$(RUN) book/figures.py

@@ -1,9 +1,10 @@
 """Benchmarks of speed and accuracy: ``python -m benchmarks [--device cpu|cuda] [--no-flower]``.
 
-Apart are those that make records (``memory``, ``arena_seed``, ``arena_sizes``,
-``kernel_shap``) and what a GPU is asked for (``gpu``).  One thread unless ``OMP_NUM_THREADS`` says
-otherwise; ``--threads`` is for the parts that train or score models: with two threads on two shared
-cores the spinning of OpenMP can cost more than the second core gives.
+Apart are those that make records (``memory``, ``arena_seed``, ``arena_sizes``, ``kernel_shap``,
+``recorded``), estimators beside the newest peers (``testbed``, in an environment of its own), and
+what a GPU is asked for (``gpu``).  One thread unless ``OMP_NUM_THREADS`` says otherwise;
+``--threads`` is for the parts that train or score models: with two threads on two shared cores the
+spinning of OpenMP can cost more than the second core gives.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from benchmarks import (
     estimators,
     jobs,
     lockstep,
-    realrounds,
     rounds,
     secure_counting,
     trajectory,
@@ -49,8 +49,6 @@ def main() -> None:
     jobs.main()
     print("\n=== intervals of estimators")
     coverage.main()
-    print("\n=== estimators on real rounds")
-    realrounds.main()
 
 
 if __name__ == "__main__":

@@ -66,11 +66,13 @@ def games(n: int) -> dict[str, fk.Game]:
     return found if n > 12 else found | {"digits round": real_round(n)}
 
 
-def coverage(n: int, repeats: int) -> list[dict[str, Any]]:
+def coverage(n: int, repeats: int, only: list[str] | None = None) -> list[dict[str, Any]]:
     """Return rows: how often intervals hold the values, the least of one player, and are given."""
     rows = []
     for label, game in games(n).items():
         for name, (estimator, solve) in ESTIMATORS.items():
+            if only is not None and name not in only:
+                continue
             if n > 12 and isinstance(estimator, fk.ProxySampling):
                 continue  # minutes for each budget
             exact = solve(game).values
@@ -120,22 +122,29 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 def main(
-    repeats: int = REPEATS, players: tuple[int, ...] = tuple(BUDGETS), save: bool = False
+    repeats: int = REPEATS,
+    players: tuple[int, ...] = tuple(BUDGETS),
+    save: bool = False,
+    only: list[str] | None = None,
 ) -> None:
-    """Measure, print, and keep."""
+    """Measure, print, and keep; with `only` what is on record of the others stays."""
     if save and (repeats, set(players)) != (REPEATS, set(BUDGETS)):
         raise SystemExit("a record is of all games: leave --players and --repeats, or --save, out")
-    rows = [row for n in players for row in coverage(n, repeats)]
+    rows = [row for n in players for row in coverage(n, repeats, only)]
     show(rows)
     if save:
-        lines = ",\n".join(json.dumps(row) for row in rows)
+        kept = json.loads(RECORD.read_text()) if only is not None else []
+        new = {(row["estimator"], row["players"], row["game"], row["budget"]): row for row in rows}
+        old = {(row["estimator"], row["players"], row["game"], row["budget"]): row for row in kept}
+        lines = ",\n".join(json.dumps(row) for row in (old | new).values())
         RECORD.write_text(f"[\n{lines}\n]\n")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--save", action="store_true", help="write results/coverage.json")
+    parser.add_argument("--only", nargs="+", metavar="ESTIMATOR")
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--players", type=int, nargs="*", default=tuple(BUDGETS))
     given = parser.parse_args()
-    main(given.repeats, tuple(given.players), given.save)
+    main(given.repeats, tuple(given.players), given.save, given.only)

@@ -1,10 +1,11 @@
-"""Record the test bed of estimators: ``python -m benchmarks.recorded [folder]``.
+"""Record the test bed of estimators: ``python -m benchmarks.recorded [--margins]``.
 
 Trains rounds of twelve clients, asks for all their 4,096 coalitions and writes the tables by
 accuracy and by loss into ``fedkit/games/recorded.npz``, with two games of retraining and two of
 attributing a forest's prediction to columns.  The margins behind the accuracies, which are too
 large to be shipped, stay in the folder (by default `_rounds`), where ``benchmarks.testbed`` looks.
 All seeds are below; bits may differ between processors, so that the file is made once and kept.
+``--margins`` makes what is missing of the margins alone, of rounds whose data are there.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def tables(round_: Round, seed: int) -> dict[str, NDArray]:
     found = {"sizes": sizes}
     for utility in ("margins", "negative_loss"):
         scores = fk.Evaluator(model, shared.x_val[chosen], shared.y_val[chosen], utility)
-        game = fk.RoundGame(scores, before, trained - before, sizes)
+        game = fk.round_game(scores, before, trained, sizes)
         found[utility] = fk.tabulate(game, batch_size=1024).table.astype(np.float32)
     return found
 
@@ -152,17 +153,31 @@ def attribution(name: str, seed: int) -> NDArray:
     return forest.predict_proba(mixed)[:, class_].reshape(len(rows), -1).mean(axis=1)
 
 
-def main(folder: Path = FOLDER) -> None:
-    """Record all games."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write_margins(name: str, found: dict[str, NDArray]) -> None:
+    """Keep the margins of a round, and its clients' sizes, in the folder."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    np.savez(FOLDER / f"{name}.npz", margins=found["margins"], sizes=found["sizes"])
+
+
+def main(margins: bool = False) -> None:
+    """Record all games, or the margins that are missing."""
     kept: dict[str, NDArray] = {}
     for seed, (name, round_) in enumerate(ROUNDS.items()):
-        found = tables(round_, seed)
-        np.savez(folder / f"{name}.npz", margins=found["margins"], sizes=found["sizes"])
+        if margins and (FOLDER / f"{name}.npz").exists():
+            continue
+        try:
+            found = tables(round_, seed)
+        except FileNotFoundError as error:
+            if not margins:
+                raise
+            print(f"{name} without margins: {error}")
+            continue
+        write_margins(name, found)
         kept[f"{name}-accuracy"] = fk.share_right(found["margins"]).astype(np.float32)
         kept[f"{name}-loss"] = found["negative_loss"]
         kept[f"{name}-sizes"] = found["sizes"].astype(np.float32)
-        print(name, found["sizes"], kept[f"{name}-accuracy"][[0, -1]], flush=True)
+    if margins:
+        return
     for seed, name in enumerate(("cancer", "digits")):
         for key, table in retraining(name, seed).items():
             kept[f"{name}-retrained-{key}"] = table.astype(np.float32)
@@ -173,4 +188,4 @@ def main(folder: Path = FOLDER) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main("--margins" in sys.argv[1:])

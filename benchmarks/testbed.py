@@ -1,10 +1,11 @@
 """Estimators on the test bed: ``python -m benchmarks.testbed --half choosing|final``.
 
 Every estimator, and of shapiq what is installed, on recorded rounds (blind, with the clients' data
-sizes, with sizes and margins), on retraining and attribution, and on games in closed form of 12 to
-200 players.  Each estimate is a line of the file ``--kept``, so that the same command goes on where
-it was stopped, and estimators of two versions stand beside each other under the names of ``--as``.
-``--report`` prints errors, coverage and seconds of what is there.
+sizes, with sizes and margins, where ``benchmarks.recorded`` left these), on retraining and
+attribution, and on games in closed form of 12 to 200 players.  Each estimate is a line of the file
+``--kept``, so that the same command goes on where it was stopped.  An earlier version stands beside
+this one if it is measured from its own checkout with ``--as before``.  ``--save`` puts the files
+together into ``results/testbed.csv``, which the book shows; ``--report`` prints that.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from fedkit.games.exact import banzhaf_weights, beta_weights, semivalue, shapley
 
 Floats = NDArray[np.float64]
 
+RECORD = Path(__file__).parents[1] / "results" / "testbed.csv"
 KEPT = Path("_rounds") / "testbed.csv"
 MARGINS = Path("_rounds")
 BUDGETS = {12: (60, 100, 300, 1000), 30: (90, 300, 1000), 50: (150, 300, 1000), 200: (600, 1200)}
@@ -37,7 +39,7 @@ WEIGHTS = {
     "beta": lambda n: beta_weights(n, 4.0, 1.0),
 }
 FIELDS = ["half", "kind", "game", "way", "value", "players", "budget", "estimator", "seed"]
-FOUND = ["error", "equal", "covered", "seconds"]
+FOUND = ["error", "equal", "covered", "seconds"]  # as shares of the mean absolute value
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,9 +142,8 @@ def regression(case: Case) -> Any:
     """Return the regression for what a case values."""
     if case.value == "shapley":
         return fk.ProxySampling()
-    if "weights" in fk.ProxySampling.__dataclass_fields__:
-        return fk.ProxySampling(weights=WEIGHTS[case.value](case.play.n_players))
-    return fk.ProxySampling(value=case.value)
+    weights = WEIGHTS[case.value](case.play.n_players)
+    return fk.ProxySampling(value=case.value if case.value == "banzhaf" else tuple(weights))
 
 
 def sampler(case: Case) -> Any:
@@ -202,15 +203,15 @@ def estimators(name: str) -> dict[str, Run]:
     return {name: of_fedkit(regression), "sampling": of_fedkit(sampler)} | peers()
 
 
-def measured(run: Run, case: Case, budget: int, seed: int) -> dict[str, Any] | None:
-    """Return error, that of equal shares, coverage and seconds of one estimate, None without."""
+def measured(run: Run, case: Case, budget: int, seed: int) -> dict[str, Any]:
+    """Return error, that of equal shares, coverage and seconds of one estimate."""
     start = time.process_time()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             values, ends = run(case, budget, seed)
-    except (ValueError, RuntimeError, TypeError, KeyError, np.linalg.LinAlgError) as error:
-        return {"error": "", "equal": "", "covered": "", "seconds": f"{type(error).__name__}"}
+    except (ValueError, RuntimeError, np.linalg.LinAlgError):  # below its smallest budget
+        return dict.fromkeys(FOUND, "")
     seconds = time.process_time() - start
     size = np.abs(case.exact).mean()
     covered = "" if ends is None else ((ends[0] <= case.exact) & (case.exact <= ends[1])).mean()
@@ -249,6 +250,58 @@ def measure(cases: list[Case], runs: dict[str, Run], kept: Path) -> None:
                         file.flush()
 
 
+def save(files: list[Path]) -> None:
+    """Write root mean squared errors over seeds, coverage and seconds into the record."""
+    rows: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for row in (row for file in files for row in read(file) if row["error"]):
+        rows.setdefault(tuple(row[field] for field in FIELDS[:-1]), []).append(row)
+    with RECORD.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*FIELDS[:-1], "seeds", *FOUND])
+        for key, some in sorted(rows.items()):
+            error = sqrt(np.mean([float(row["error"]) ** 2 for row in some]))
+            held = [float(row["covered"]) for row in some if row["covered"]]
+            means = [np.mean([float(row[field]) for row in some]) for field in ("equal", "seconds")]
+            covered = f"{np.mean(held):.3f}" if held else ""
+            found = [f"{error:.4g}", f"{means[0]:.4g}", covered, f"{means[1]:.3f}"]
+            writer.writerow([*key, len(some), *found])
+
+
+def report(rows: list[dict[str, str]]) -> None:
+    """Print ratios to the best peer and to the estimator before, coverage and seconds."""
+    errors = {tuple(row[field] for field in FIELDS[:-1]): row for row in rows}
+    groups: dict[tuple[str, ...], list[tuple[float, ...]]] = {}
+    for key, row in errors.items():
+        half, kind, game, way, value, players, budget, name = key
+        if name != "ProxySampling":
+            continue
+        place = (half, kind, game, "blind", value, players, budget)
+        peers_of = [
+            float(errors[k]["error"]) for k in errors if k[:7] == place and "shapiq" in k[7]
+        ]
+        before = errors.get((*key[:7], "before"))
+        error = float(row["error"])
+        group = "rounds" if kind in ("accuracy", "loss") else kind
+        groups.setdefault((half, value, group, way, players, budget), []).append(
+            (
+                error,
+                error / min(peers_of, default=np.nan),
+                error / float(before["error"]) if before else np.nan,
+                float(row["covered"] or np.nan),
+                float(row["seconds"]),
+            )
+        )
+    heads = ("error", "/ peer", "/ before", "coverage", "seconds")
+    print(f"{'':50}" + "".join(f"{head:>10}" for head in heads))
+    order = sorted(groups, key=lambda group: (*group[:4], int(group[4]), int(group[5])))
+    for group in order:
+        found = np.array(groups[group])
+        with np.errstate(divide="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of columns without numbers
+            means = [*np.exp(np.nanmean(np.log(found[:, :3]), axis=0)), *found[:, 3:].mean(axis=0)]
+        print(f"{', '.join(group):50}" + "".join(f"{mean:10.3f}" for mean in means))
+
+
 def read(kept: Path) -> list[dict[str, str]]:
     """Return the rows of a file of estimates."""
     if not kept.exists():
@@ -257,29 +310,33 @@ def read(kept: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def main() -> None:
-    """Measure, or print what was measured."""
+def main(arguments: list[str] | None = None) -> None:
+    """Measure, print what was measured, and keep it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--half", choices=["choosing", "final"], default="final")
     parser.add_argument("--as", dest="name", default="ProxySampling")
-    parser.add_argument("--only", nargs="*", default=None, help="estimators")
-    parser.add_argument("--games", default="", help="part of the games' names")
+    parser.add_argument("--only", nargs="*", default=None, metavar="ESTIMATOR")
     parser.add_argument("--players", type=int, nargs="*", default=list(BUDGETS))
-    parser.add_argument("--values", nargs="*", default=["shapley"])
-    parser.add_argument("--kept", type=Path, default=KEPT)
+    parser.add_argument("--values", nargs="*", default=["shapley"], choices=list(WEIGHTS))
+    parser.add_argument("--kept", type=Path, nargs="+", default=[KEPT])
     parser.add_argument("--margins", type=Path, default=MARGINS)
-    given = parser.parse_args()
-    cases: list[Case] = []
-    if 12 in given.players:
-        cases += recorded_cases(given.half, given.margins, tuple(given.values))
-    if "shapley" in given.values:
-        for n in given.players:
-            cases += closed_cases(given.half, n)
-    cases = [case for case in cases if given.games in f"{case.game} {case.way}"]
-    runs = estimators(given.name)
-    if given.only is not None:
-        runs = {name: run for name, run in runs.items() if name in given.only}
-    measure(cases, runs, given.kept)
+    parser.add_argument("--save", action="store_true", help="write results/testbed.csv of --kept")
+    parser.add_argument("--report", action="store_true", help="print the record, measure nothing")
+    given = parser.parse_args(arguments)
+    if given.save:
+        save(given.kept)
+    elif not given.report:
+        cases: list[Case] = []
+        if 12 in given.players:
+            cases += recorded_cases(given.half, given.margins, tuple(given.values))
+        if "shapley" in given.values:
+            for n in given.players:
+                cases += closed_cases(given.half, n)
+        runs = estimators(given.name)
+        if given.only is not None:
+            runs = {name: run for name, run in runs.items() if name in given.only}
+        measure(cases, runs, given.kept[0])
+    report(read(RECORD))
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ ALL = [
     BanzhafSampling("as_printed"),
     PermutationSampling(antithetic=True, beta=(4.0, 1.0)),
     ComplementarySampling(),
-    ProxySampling("linear"),
+    ProxySampling(),
 ]
 UNTRUNCATED = [e for e in ALL if e.weights(4) is not None]
 PLAIN = [e for e in UNTRUNCATED if not isinstance(e, ProxySampling)]
@@ -259,7 +259,7 @@ def test_budget_or_own_stop_is_needed():
         assert named is not None
         assert hasattr(estimator, named[1])
     with pytest.raises(ValueError, match=r"pass a budget$"):
-        estimate(game, ProxySampling("linear"))
+        estimate(game, ProxySampling())
     for own in (PermutationSampling(walks=9), TruncatedMonteCarlo(0.0, walks=9)):
         assert estimate(game, own).info["walks"] == 9
     assert estimate(game, PermutationSampling(walks=9), 1000, count="calls").calls == 27

@@ -12,7 +12,7 @@ from fedkit.estimators.driver import (
     settled,
 )
 from fedkit.estimators.levels import BanzhafSampling, ComplementarySampling, MultilinearSampling
-from fedkit.estimators.proxysampling import ProxySampling
+from fedkit.estimators.regression import ProxySampling
 from fedkit.estimators.walks import GTGShapley, PermutationSampling, TruncatedMonteCarlo
 
 __all__ = [
