@@ -34,7 +34,7 @@ _HOMES = homes(
     }
 )
 
-_ROOMS = ("arena", "fedvalue")
+_ROOMS = ("arena", "fedvalue", "games")
 _get = later("fedkit", _HOMES)
 
 __all__ = [*_HOMES, *_ROOMS]

@@ -152,7 +152,7 @@ def policies() -> Iterator[Row]:
         "weighting": CHOICE, "evaluate_every": whole(1),
     }  # fmt: skip
     yield "ProxySampling", fk.ProxySampling, {}, {
-        "proxy": CHOICE, "sizes": optional([*NUMBERS, [0, 0]]), "value": CHOICE,
+        "sizes": optional([*NUMBERS, [0, 0]]), "value": CHOICE, "shrink": FLAG,
         "score": optional(OBJECT),
     }  # fmt: skip
     yield "Softmax", fk.Softmax, {}, {"scale": real(0)}
