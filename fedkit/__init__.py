@@ -34,7 +34,7 @@ _HOMES = homes(
     }
 )
 
-_ROOMS = ("arena", "fedvalue", "interop")
+_ROOMS = ("arena", "fedvalue", "games", "interop")
 _get = later("fedkit", _HOMES)
 
 __all__ = [*_HOMES, *_ROOMS]

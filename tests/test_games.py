@@ -234,3 +234,16 @@ def test_read_only_arrays_and_frames_are_taken_without_a_warning():
         kept = fk.Evaluator(net, x, y)
     framed = fk.Evaluator(net, pd.DataFrame(x), y)
     assert torch.equal(kept.x, framed.x)
+
+
+def test_recorded_games_are_whole_and_say_their_sizes():
+    games = fk.games.RECORDED
+    assert not set(games["choosing"]) & set(games["final"])
+    for name in games["choosing"] + games["final"]:
+        game = fk.games.recorded(name)
+        assert game.table.shape == (2**12,)
+        assert np.ptp(game.table) > 0
+        assert (game.sizes is None) == ("attribution" in name)
+        assert game.sizes is None or (game.sizes >= 0).all()
+    with pytest.raises(ValueError, match="digits-a-accuracy"):
+        fk.games.recorded("digits")

@@ -152,8 +152,8 @@ def policies() -> Iterator[Row]:
         "utility": [*CHOICE, dict], "weighting": CHOICE, "evaluate_every": whole(1),
     }  # fmt: skip
     yield "ProxySampling", fk.ProxySampling, {}, {
-        "sizes": optional([*NUMBERS, [0, 0]]), "value": CHOICE,
-        "shrink": FLAG, "score": optional(OBJECT),
+        "sizes": optional([*NUMBERS, [0, 0]]), "value": CHOICE, "shrink": FLAG,
+        "score": optional(OBJECT),
     }  # fmt: skip
     yield "Softmax", fk.Softmax, {}, {"scale": real(0)}
     yield "Softmax.weights", fk.Softmax().weights, {"values": [1.0]}, {"values": NUMBERS}
