@@ -65,8 +65,8 @@ class ProxySampling(Estimator):
     Parameters
     ----------
     sizes : sequence of float, optional
-        Data sizes of the clients, for the averaging weights; None is the game's own, as a
-        that of ``fk.round_game`` has them (also remembered or normalised), and equal sizes elsewhere.
+        Data sizes of the clients, for the averaging weights; None is the game's own, as that of
+        ``fk.round_game`` has them (also remembered or normalised), and equal sizes elsewhere.
     value : {"shapley", "banzhaf"} or sequence of n floats
         What is estimated; n numbers are the weights of any semivalue, those of a coalition that is
         joined by its size 0 to n - 1.
@@ -77,8 +77,9 @@ class ProxySampling(Estimator):
     score : callable, optional
         Where the game's utilities are vectors of outputs: a function of ``float[B, m]`` that
         returns what is to be valued, ``float[B]`` or ``[B, q]``.  Outputs are then predicted, and
-        what is predicted is scored.  A game of ``fk.round_game`` with the utility "accuracy" is asked for its
-        margins, image by image, without being told to: they come with every evaluation.
+        what is predicted is scored.  The game of ``fk.round_game`` with the utility "accuracy" is
+        asked for its margins, image by image, without being told to: they come with every
+        evaluation.
 
     Notes
     -----
