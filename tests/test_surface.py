@@ -20,7 +20,7 @@ import torch
 from toyrounds import a_round
 
 import fedkit as fk
-from fedkit import datasets, federated, fedvalue
+from fedkit import datasets, federated, fedvalue, methods
 
 NAN, INF = float("nan"), float("inf")
 
@@ -66,7 +66,7 @@ WORDS = {
     "seeds": ("seed",), "rows": ("row", "models"), "scenarios": ("scenario",),
     "rngs": ("generators",),
     "i": ("clients",), "architecture": ("model",), "standard_errors": ("standard errors",),
-    "record": ("values",),
+    "record": ("values",), "policy": ("value",),
 }  # fmt: skip
 
 
@@ -412,6 +412,63 @@ def federations() -> Iterator[Row]:
     }  # fmt: skip
 
 
+def papers() -> Iterator[Row]:
+    """What only one paper's method, or a rival of it, takes."""
+    w = world()
+    share = real(0, 1)
+    yield "Accumulate", methods.Accumulate, {}, {
+        "alpha": share, "tolerance": [*NUMBERS, (1.0,), (1.0, 0.0)], "rounds": whole(1),
+        "against": CHOICE,
+    }  # fmt: skip
+    yield "CoresetWeights", methods.CoresetWeights, {}, {"aggregate": CHOICE}
+    yield "FedEMD", methods.FedEMD, {}, {"beta": real(0)}
+    yield "MaverickValues", methods.MaverickValues, {"estimator": fk.MaverickMR()}, {
+        "estimator": OBJECT, "scale": real(0, above=True),
+    }  # fmt: skip
+    members: Bad = [*(v for v in OTHER if v not in ([], {})), 3, [True, False], [-1], [0.5], ["a"]]
+    yield "Oracle", methods.Oracle, {}, {"favourites": members, "excluded": members}
+    yield "OracleWeights", methods.OracleWeights, {"excluded": ()}, {"excluded": members}
+    yield "PowerOfChoice", methods.PowerOfChoice, {}, {"decay": real(0, 1, above=True)}
+    yield "RunningCosine", methods.RunningCosine, {}, {"alpha": share, "floor": real(0, above=True)}
+    yield "RunningValue", methods.RunningValue, {}, {"alpha": share, "start": CHOICE}
+    yield "SFedAvg", methods.SFedAvg, {}, {"scale": real(0)}
+    yield "ShuffledValues", fk.ShuffledValues, {"policy": fk.Exact()}, {"policy": OBJECT}
+    yield "class_difficulty", methods.class_difficulty, {"accuracy": [0.5, 0.6]}, {
+        "accuracy": [*NUMBERS, [50.0]], "temperature": real(0, above=True),
+    }  # fmt: skip
+    yield "class_scores", methods.class_scores, {"values": [[1.0, 2.0]], "difficulty": [1, 0]}, {
+        "values": [v for v in NUMBERS if not isinstance(v, list) or v != [NAN]],
+        "difficulty": [*NUMBERS, [1.0]],
+    }  # fmt: skip
+    yield "contribution_index", methods.contribution_index, {"values": [1.0]}, {"values": NUMBERS}
+    yield "contribution_values", methods.contribution_values, {"quality": [1], "sizes": [2]}, {
+        "quality": [*NUMBERS, [1, 2]], "sizes": [*NUMBERS, [-1], [0]],
+    }  # fmt: skip
+    yield "cosine_game", methods.cosine_game, {"gram": np.eye(2)}, {
+        "gram": [*NUMBERS, np.zeros((2, 3)), -np.eye(2)],
+    }  # fmt: skip
+    sizes, accuracy = np.random.default_rng(0).random((2, 6, 3, 2))
+    yield "Simulations", methods.Simulations, {"sizes": sizes, "accuracy": accuracy[..., 0]}, {
+        "sizes": [*NUMBERS, -sizes, sizes * NAN, 9 * sizes, sizes * 1j],
+        "accuracy": [*NUMBERS, 100 * accuracy[..., 0], accuracy],
+    }  # fmt: skip
+    sims = methods.Simulations(sizes, accuracy[..., 0])
+    yield "fit_aam", methods.fit_aam, {"simulations": sims, "solver": "adam", "epochs": 2}, {
+        "simulations": OBJECT, "sigmoid": CHOICE, "solver": CHOICE, "lr": real(0, above=True),
+        "epochs": whole(1), "seed": SEED,
+    }  # fmt: skip
+    yield "simulate", methods.simulate, {
+        "federation": w["federation"], "architecture": w["arch"], "local": w["local"],
+        "simulations": 2, "rounds": 1, "device": "cpu",
+    }, {
+        "federation": OBJECT, "architecture": OBJECT, "local": OBJECT, "simulations": whole(1),
+        "rounds": whole(1), "seed": SEED, "device": ["gpu"], "progress": FLAG, "train": OBJECT,
+    }  # fmt: skip
+    yield "RetrainingCache", federated.RetrainingCache, {"folder": "kept"}, {
+        "folder": [None, Thing(), [], {}, True, 3, 2.5],
+    }  # fmt: skip
+
+
 def vertical() -> Iterator[Row]:
     """FedValue: data, values, tests, the protocol."""
     columns, counts = world()["columns"], world()["counts"]
@@ -478,7 +535,7 @@ def vertical() -> Iterator[Row]:
     }  # fmt: skip
 
 
-ROWS = [row for part in (policies, games, federations, vertical) for row in part()]
+ROWS = [row for part in (policies, games, federations, papers, vertical) for row in part()]
 ARGUMENTS = [(row, argument) for row in ROWS for argument in row[3]]
 
 

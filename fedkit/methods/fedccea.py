@@ -22,7 +22,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.checks import choice, one_line, vector, warn, whole
+from fedkit.checks import choice, function, having, numbers, one_line, vector, warn, whole
 from fedkit.federated.federation import Federation
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
 from fedkit.games.valuation import Valuation
@@ -67,19 +67,20 @@ class Simulations:
     accuracy: FloatArray
 
     def __post_init__(self) -> None:
-        sizes = np.asarray(self.sizes, dtype=np.float64)
-        accuracy = np.asarray(self.accuracy, dtype=np.float64)
+        sizes, accuracy = numbers("sizes", self.sizes), numbers("accuracy", self.accuracy)
         if sizes.ndim != 3 or not sizes.size or accuracy.shape != sizes.shape[:2]:
             raise ValueError(
                 f"sizes have shape {sizes.shape} and accuracy {accuracy.shape}; expected (S, R, n) "
                 "and (S, R), and none of the three may be 0"
             )
         if not (np.isfinite(sizes).all() and (sizes >= 0).all() and np.isfinite(accuracy).all()):
-            raise ValueError("a size is negative, or a size or an accuracy is not finite")
+            raise ValueError(
+                "sizes hold a negative number, or sizes or accuracy one that is not finite"
+            )
         if sizes.mean(axis=2).max() > 1 + 1e-9:  # the whole federation's is 1
             raise ValueError(
-                "a round uses more than all data: divide the numbers of samples by the mean size "
-                "of a client, as fedkit.methods.fedccea.simulate does"
+                "sizes use more than all data in a round: divide the numbers of samples by the "
+                "mean size of a client, as fedkit.methods.simulate does"
             )
         if not -1e-9 <= accuracy.min() <= accuracy.max() <= 1 + 1e-9:
             worst = accuracy.flat[np.abs(accuracy - 0.5).argmax()]
@@ -141,6 +142,8 @@ def simulate(
         ``train_with_sizes``, or a
         :class:`fedkit.federated.retraining_cache.RetrainingCache` that remembers.
     """
+    having("federation", federation, "sizes", "client_data")
+    function("train", train)
     drawn = sample_sizes(federation.sizes, simulations, rounds, seed)
     accuracy = train(
         federation, architecture, local, drawn, seed=seed, device=device, progress=progress
@@ -330,6 +333,7 @@ def fit_aam(
         If there are too few simulations (:func:`fewest_simulations`), the sizes or the accuracies
         of every round are all alike, or Adam diverges.
     """
+    having("simulations", simulations, "sizes", "accuracy")
     choice("sigmoid", sigmoid, ("shared", "connected"))
     choice("solver", solver, ("converged", "adam"))
     x, y = simulations.sizes, simulations.accuracy
@@ -340,8 +344,8 @@ def fit_aam(
             f"{s} simulations of {rounds} rounds for {clients} clients; take at least {fewest} "
             "simulations"
         )
-    for name, numbers in (("sizes", x), ("accuracies", y)):
-        if not np.ptp(numbers, axis=0).any():
+    for name, array in (("sizes", x), ("accuracies", y)):
+        if not np.ptp(array, axis=0).any():
             raise ValueError(f"the {name} of every round are all alike, so they say nothing")
     used = x.any(axis=(0, 1))
     if not used.all():

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from fedkit.checks import choice, having, real, vector, whole
+from fedkit.checks import choice, having, numbers, real, vector, whole
 from fedkit.estimators import Estimator, estimate_many
 from fedkit.estimators.accumulators import MeanAccumulator
 from fedkit.estimators.driver import Budget, Count, Requests
@@ -276,7 +276,13 @@ def class_scores(values: FloatArray, difficulty: FloatArray) -> FloatArray:
 
     Of values float64[n, classes], accumulated (S) or of one round, and :func:`class_difficulty`.
     """
-    return np.asarray(values, dtype=np.float64) @ np.asarray(difficulty, dtype=np.float64)
+    table, beta = numbers("values", values), vector("difficulty", difficulty)
+    if table.ndim != 2 or table.shape[1] != len(beta):
+        raise ValueError(
+            f"values have shape {table.shape} and difficulty {beta.shape}; expected (n, classes) "
+            "and (classes,)"
+        )
+    return np.asarray(table @ beta)
 
 
 def rewards(valuation: Valuation) -> FloatArray:
@@ -342,6 +348,10 @@ class MaverickValues:
 
     estimator: Estimator
     scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        having("estimator", self.estimator, "sample", "accumulator")
+        real("scale", self.scale, 0.0, above=True)
 
     def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
         """Return one valuation ``[k, classes]`` per round, with beta and coreset in its info."""
