@@ -101,6 +101,8 @@ def test_values_are_explanations_of_shap():
     np.testing.assert_array_equal(one.values, fk.shapley(game).values)
     assert (one.base_values, one.feature_names) == (0.5, list("abcde"))
     assert one.data.tolist() == list(range(5))
+    alone = fk.estimate(game, fk.PermutationSampling(), budget=50, count="calls")
+    np.testing.assert_array_equal(to_shap(alone).error_std, alone.standard_errors)
     sampler = fk.PermutationSampling()
     found = fk.estimate_many(game, sampler, budget=100, seeds=range(3), count="calls")
     several = to_shap(found, base=[1, 2, 3], data=range(5))
