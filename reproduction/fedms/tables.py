@@ -32,8 +32,8 @@ def main_claims(e: Evaluation) -> plots.Shown:
     }
     return plots.table(
         pd.DataFrame.from_dict(lines, orient="index"),
-        "The paper's main claims, with 95% intervals; accuracy is the mean of three MNIST "
-        "settings. Rates, in percent of the rounds (MNIST, Dir(0.1), eight bad clients), are "
+        "The paper's main claims, with 95% intervals over seeds; accuracy is the mean of three "
+        "MNIST settings. Rates, in percent of the rounds (MNIST, Dir(0.1), eight bad clients), are "
         "judged by the bound in the row, our reading of the paper's words; against its printed "
         "rates, behind it, all are inconclusive." + marks_told(e.claims.loc[[*claims]]),
         cards=True,
@@ -56,7 +56,7 @@ def rivals(e: Evaluation) -> plots.Shown:
     return plots.table(
         pd.DataFrame(columns),
         "Mean test accuracy in percent (Table 1, MNIST), and in how many percent of the rounds a "
-        "given client of a kind is asked (Table 2), with 95% intervals.",
+        "given client of a kind is asked (Table 2), with 95% intervals over the seeds.",
         cards=True,
     )
 
@@ -161,7 +161,7 @@ def edges(e: Evaluation) -> plots.Shown:
     return plots.table(
         pd.DataFrame(found),
         "The edges of the chapter's four corners by setting: differences in points, paired by "
-        "seed, with 95% intervals.",
+        "seed, with 95% intervals over the seeds.",
     )
 
 
@@ -190,8 +190,8 @@ def reward_gaps(e: Evaluation) -> plots.Shown:
     return plots.table(
         findings.means(e.mnist.dropna(subset="value"), "reward_gap", -np.inf, np.inf),
         "Mean reward of Mavericks in the rounds in which they took part, less that of the others "
-        "in theirs, in points with 95% intervals; an interval that holds zero leaves the sign "
-        "open. They are not corrected for their number.",
+        "in theirs, in points with 95% intervals over the seeds; an interval that holds zero "
+        "leaves the sign open. They are not corrected for their number.",
     )
 
 
