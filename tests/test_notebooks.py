@@ -7,11 +7,13 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
+import jupytext
 import pytest
 import yaml
 
-from reproduction.book.build import Book
+from reproduction.book.build import LIMITS, Book
 from reproduction.book.notebooks import pair_text, parameters_of, read_source
+from reproduction.book.runs import execute
 
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = Book(ROOT)
@@ -89,6 +91,41 @@ def test_code_that_is_shown_fits_its_column_and_glues_nothing(source: Path) -> N
     shown = [c for c in code_cells(source) if not hidden & set(c.metadata.get("tags", []))]
     lines = [line for c in shown for line in c.source.splitlines()]
     assert not [line for line in lines if len(line) > 78 or "glue(" in line]
+
+
+#: pages that still compute in cells which are not shown
+HIDDEN = {"claims", "claims-appendix", "foundations", "foundations-appendix"}
+each_open_page = pytest.mark.parametrize(
+    "source", [s for s in SOURCES if s.stem not in HIDDEN], ids=lambda s: s.stem
+)
+
+
+def is_shown(cell) -> bool:
+    return not {"remove-cell", "remove-input"} & set(cell.metadata.get("tags", []))
+
+
+@each_open_page
+def test_three_quarters_of_the_code_are_shown(source: Path) -> None:
+    """Without the parameters and the stamp, which every page has."""
+    cells = [c for c in code_cells(source)[:-1] if "parameters" not in c.metadata.get("tags", [])]
+    lines = [(is_shown(c), len(c.source.splitlines())) for c in cells]
+    assert sum(n for shown, n in lines if shown) >= 0.75 * sum(n for _, n in lines)
+
+
+@pytest.mark.book
+@each_open_page
+def test_the_shown_cells_run_alone(source: Path, tmp_path: Path) -> None:
+    """Who copies what a page shows, in order, needs nothing else."""
+    notebook = read_source(source)
+    notebook.cells = [
+        cell
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        and (is_shown(cell) or "parameters" in cell.metadata.get("tags", []))
+    ]
+    alone = tmp_path / source.name
+    alone.write_text(jupytext.writes(notebook, fmt="md:myst"), encoding="utf-8")
+    execute(alone, tmp_path / "ran.ipynb", {}, LIMITS["smoke"], source.parent)
 
 
 @each_notebook
