@@ -275,18 +275,11 @@ def every() -> Iterator[tuple[str, str, Any]]:
             "cells per row are 1 where no two rows agree in all columns.",
         ),
     )
-    yield (
-        "Table 8",
-        "Accuracy of the models on rows that the sample leaves out.",
-        comparison_table(claims, "t8"),
-    )
-    for number, (about, tables) in _PRINTED.items():
-        for place, table in enumerate(tables):
-            yield (
-                "" if place else f"Table {number}",
-                "" if place else about,
-                comparison_table(claims, table),
-            )
+    for number, (words, blocks) in _PRINTED.items():
+        title = f"Table {number}"
+        for block in blocks:
+            yield title, words, comparison_table(claims, block)
+            title = words = ""
     yield "Attacks", "", attacks(e)
     yield "Leaks and defences", "", leaks(e, 5, 2)
     yield "", "", leaks(e, 3, 1)
