@@ -1,10 +1,10 @@
 """Benchmarks of speed and accuracy: ``python -m benchmarks [--device cpu|cuda] [--no-flower]``.
 
-Apart are those that make records (``memory``, ``arena_seed``, ``arena_sizes``, ``kernel_shap``,
-``recorded``), estimators beside the newest peers (``testbed``, in an environment of its own), and
-what a GPU is asked for (``gpu``).  One thread unless ``OMP_NUM_THREADS`` says otherwise;
-``--threads`` is for the parts that train or score models: with two threads on two shared cores the
-spinning of OpenMP can cost more than the second core gives.
+Apart are those that make records (``memory``, ``costs``, ``arena_seed``, ``arena_sizes``,
+``kernel_shap``, ``recorded``), estimators beside the newest peers (``testbed``, in an environment
+of its own), and what a GPU is asked for (``gpu``).  One thread unless ``OMP_NUM_THREADS`` says
+otherwise; ``--threads`` is for the parts that train or score models: with two threads on two shared
+cores the spinning of OpenMP can cost more than the second core gives.
 """
 
 from __future__ import annotations

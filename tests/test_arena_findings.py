@@ -133,6 +133,7 @@ def test_what_acting_on_values_is_worth(e: Evidence) -> None:
         assert e.inside("worth.weights", "exact-loss", kind).high < 0
     assert e.inside("worth.weights", "exact-loss", WRONG).low < 0
     assert weights.loc["mavericks", "loo-loss"] < -20
+    assert weights.loc["labels", "proxy"] < 0
     for kind in ("label-noise", "twenty"):
         assert e.inside("worth.selection", "exact-loss", kind).low > 0
     rest = half.drop(index=["label-noise", "twenty"], columns=[*CONTROLS])
@@ -163,6 +164,14 @@ def test_tricks(e: Evidence) -> None:
     assert 0.5 < e.twins().mean() < 0.9
 
 
+def test_what_valuing_costs_beside_a_round() -> None:
+    for took in findings.costs().values():
+        assert max(took["cgsv"], took["shapfed"], took["fedtsv"]) < took["fedavg"] / 4
+        assert took["loo-loss"] < took["fedavg"] < 1.3 * took["proxy"]
+        assert took["banzhaf"] > 0.8 * took["fedavg"]
+    assert findings.costs()["10"]["exact-loss"] > 5 * findings.costs()["10"]["proxy"]
+
+
 def test_numbers_and_tables_are_there(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
     found = findings.numbers(e)
     assert found["w-mean"] == "-1.8 [-4.3, +0.8]"
@@ -171,5 +180,6 @@ def test_numbers_and_tables_are_there(e: Evidence, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tables, "Evidence", lambda _: e)
     titles = [title for title, _, _ in tables.every() if title]
     assert {"Fairness", "Stability", "Cost", "Weights", "What each measure says"} <= {*titles}
+    assert "FedAvg, the round itself" in tables.beside_fedavg().text
     everybody = [tables.evidence, tables.planted, tables.kinds, tables.left_out]
     assert all(table(e).text for table in everybody)

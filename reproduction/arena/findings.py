@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -245,6 +246,12 @@ def hours(e: Evidence) -> Any:
         for r in e.store.records(e.records, "arena", what)
     ]
     return pd.DataFrame(took).groupby(0)[1].sum()
+
+
+def costs() -> dict[str, dict[str, float]]:
+    """Seconds of a round of FedAvg and of its valuation by each method, by number of clients."""
+    told = json.loads((ROOT / "results" / "costs.json").read_text("utf-8"))
+    return dict(told["seconds"])
 
 
 # ---------------------------------------------------------------------------- what pages quote
