@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedkit.extras import need
 from fedkit.intervals import Interval, mean_interval
-from reproduction import NAMES
+from reproduction import NAMES, claims_file
 from reproduction import figures as plots
 from reproduction.claims import load_claims
 from reproduction.fedccea.findings import reduced_claims
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
     from fedkit.plots import Picture
 
+#: the papers with claims, and how each is written
+WRITTEN = {paper: name for paper, name in NAMES.items() if claims_file(paper) is not None}
 #: what each paper promises first
 HEADLINES = {
     "fedowen.p1.mnist.vs-fedavg": "beats FedAvg on MNIST, mean of three settings, points",
@@ -108,7 +110,7 @@ class Report:
         """The claims of each paper with their verdicts, by its name."""
         return {
             name: join(load_claims(paper), self.store, profile=self.records)
-            for paper, name in NAMES.items()
+            for paper, name in WRITTEN.items()
         }
 
     @cached_property
@@ -150,7 +152,7 @@ class Report:
     def counts(self, told: pd.DataFrame) -> pd.DataFrame:
         """Count verdicts of claims or findings: a row each, a column per paper and all."""
         table = need("pandas", extra="run").crosstab(told["verdict"], told["paper_key"])
-        table = table.reindex(list(VERDICTS), columns=[*NAMES.values()], fill_value=0)
+        table = table.reindex(list(VERDICTS), columns=[*WRITTEN.values()], fill_value=0)
         table = table.assign(all=table.sum(axis=1))
         counted: pd.DataFrame = table.rename_axis(index=None, columns=None)
         return counted

@@ -3,8 +3,8 @@
 import pandas as pd
 import pytest
 
-from reproduction import NAMES, report
-from reproduction.report import HEADLINES, LOOKS, RULES, Report, decided
+from reproduction import report
+from reproduction.report import HEADLINES, LOOKS, RULES, WRITTEN, Report, decided
 from reproduction.verdicts import (
     DIRECTION,
     INCONCLUSIVE,
@@ -47,7 +47,7 @@ def test_claims_and_findings_are_counted_apart_on_one_basis_each(told):
 
 def test_every_paper_has_headlines_that_are_judged(told):
     assert list(told.headlines.index) == list(HEADLINES)
-    assert set(told.headlines["paper_key"].str.rstrip("*")) == set(NAMES.values())
+    assert set(told.headlines["paper_key"].str.rstrip("*")) == set(WRITTEN.values())
     assert not told.headlines["verdict"].isin(UNJUDGED).any()
 
 
@@ -56,9 +56,9 @@ def test_every_rule_in_use_is_explained_and_every_verdict_is_drawn(told):
     drawn = set(LOOKS) - {"other"}
     assert drawn | {UNDECIDABLE, *UNJUDGED} == set(VERDICTS)
     (bars,) = report.bars(told).axes
-    assert [t.get_text() for t in bars.get_yticklabels()] == list(NAMES.values())
+    assert [t.get_text() for t in bars.get_yticklabels()] == list(WRITTEN.values())
     widths = sum(patch.get_width() for patch in bars.patches)
-    assert widths == pytest.approx(100 * len(NAMES))
+    assert widths == pytest.approx(100 * len(WRITTEN))
 
 
 def test_the_words_of_the_report_agree_with_its_numbers(told):
