@@ -19,6 +19,7 @@ from reproduction.experiments import get
 from reproduction.fedms import run as fedms
 from reproduction.fedowen import findings, settings, tables
 from reproduction.fedowen import runs as paper
+from reproduction.fedowen.calibration import screen
 from reproduction.fedowen.errata import (
     level_weights,
     owen_bias,
@@ -315,10 +316,13 @@ def test_estimators_and_federation_are_as_the_pages_say(evaluation):
     assert counted["n-yes"] + counted["n-no"] + counted["n-open"] == counted["n-rows"] == 7
     assert counted["n-columns"] == 6
     assert float(counted["eff-owen"]) < float(counted["eff-banzhaf"]) < float(counted["eff-random"])
-    read = findings.calibrated(evaluation)
+    read = screen(evaluation.frame("calibration"))
     judged = read.loc["blocks", 0.1, 32, 0.0, "train", "last"].error
     assert judged > 2 * read.error.min()
     assert (read.error < judged).sum() > 8
+    one, more, seeds = findings.chosen_by_one_seed(evaluation)
+    assert one == pytest.approx(1.74, abs=0.01)
+    assert (more > 4 * one, seeds) == (True, 3)
 
 
 def test_weights_by_size_are_those_of_the_rules():

@@ -13,7 +13,7 @@ from fedkit.games.exact import semivalue
 from fedkit.intervals import Interval, bounded_interval
 from fedkit.plots import Picture
 from reproduction import figures as plots
-from reproduction.fedowen import findings
+from reproduction.fedowen import calibration, findings
 from reproduction.fedowen.errata import level_weights, walk_mean
 from reproduction.fedowen.findings import COLUMN, CONTROLS, LABELS, SETS, Evaluation, lead, pooled
 
@@ -174,3 +174,8 @@ def level_shares(n: int = 10) -> Picture:
         tidy, "size", "weight", "rule", ylabel="weight of that size (share)",
         xlabel="other clients in the coalition (count)",
     )  # fmt: skip
+
+
+def calibrated(e: Evaluation) -> Picture:
+    """Draw FedAvg's accuracy minus the printed one, of the readings that come nearest."""
+    return calibration.picture(calibration.screen(e.frame("calibration")))

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import pandas as pd
 from fedkit.intervals import Interval, mean_interval, paired_interval
 from reproduction import overviews
 from reproduction.claims import load_claims
-from reproduction.fedowen.calibration import PRINTED, REPORTED, TAILS, fit
+from reproduction.fedowen.calibration import FINAL, screen
 from reproduction.fedowen.errata import level_weights
 from reproduction.overviews import seeds_told, where
 from reproduction.records import Store
@@ -203,7 +202,11 @@ def counts(e: Evaluation) -> dict[str, Any]:
     gains = relative_gains(e)
     spreads = where(e.frame("table1"), metric="effective_participants", **COLUMN)
     effective = spreads.groupby("method").value.mean()
+    one, more, seeds = chosen_by_one_seed(e)
     return {
+        "cal-one": f"{one:.1f}",
+        "cal-more": f"{more:.1f}",
+        "cal-seeds": int(seeds),
         "n-columns": e.table1.groupby(_PLACE).ngroups,
         "n-printed": sum(e.printed.columns.get_level_values("imbalance") == 0.01),
         "n-seeds": seeds_told([len(pooled(e.table1))]),
@@ -221,6 +224,17 @@ def counts(e: Evaluation) -> dict[str, Any]:
     }
 
 
+def chosen_by_one_seed(e: Evaluation) -> tuple[float, float, float]:
+    """Calibration: error of the reading that fits best with seed 0, by that seed and by all of its
+    seeds, and how many these are.
+    """
+    frame = e.frame("calibration")
+    one, every = screen(frame[frame.seed == 0]), screen(frame)
+    final = one.index.get_level_values("reported").isin(FINAL)
+    best: Any = one[final].error.idxmin()
+    return one.error[best], every.error[best], every.seeds[best]
+
+
 def numbers(e: Evaluation) -> dict[str, Any]:
     """All of them, differences as text, by the names under which the pages show them."""
     told = {name: i.text(1, signed=True).replace("-", "−") for name, i in differences(e).items()}
@@ -235,23 +249,6 @@ def same_rounds(e: Evaluation) -> Any:
     found = e.frame("round_errors")
     found[["measure", "method"]] = found.metric.str.split(".", n=1, expand=True)
     return found.pivot_table(index=["method", "seed"], columns="measure", values="value")
-
-
-def calibrated(e: Evaluation) -> Any:
-    """How near FedAvg comes to the printed one, by reading; the nearest first.
-
-    Index split, rate, batch and momentum, tail, reported; columns as of :func:`.fit`.
-    """
-    frame = e.frame("calibration")
-    rows = {}
-    local = ["split", "lr", "batch_size", "momentum"]
-    for place, part in frame.groupby(local):
-        for tail, said in product(TAILS, REPORTED):
-            ours = where(part, metric=f"{tail}.{said}").groupby(["dataset", "alpha", "imbalance"])
-            cells = {at: list(x) for at, x in ours.value if at in PRINTED}
-            rows[(*place, tail, said)] = fit(cells)
-    table = pd.DataFrame(rows).T.rename_axis([*local, "tail", "reported"])
-    return table.sort_values("error")
 
 
 def sensitivity(

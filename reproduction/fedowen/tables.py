@@ -87,24 +87,6 @@ def abstracts_number(e: Evaluation) -> plots.Shown:
     )
 
 
-def calibrated(e: Evaluation) -> plots.Shown:
-    """Show which readings come nearest to the printed FedAvg, and the judged one."""
-    found = findings.calibrated(e).reset_index()
-    base = {"split": Setting.split, "lr": Setting.lr, "batch_size": Setting.batch_size,
-            "momentum": Setting.momentum, "tail": "train", "reported": "last"}  # fmt: skip
-    judged = where(found, **base)
-    shown = pd.concat([found.head(8), judged])
-    for name in ("lr", "momentum", "error"):
-        shown[name] = shown[name].map("{:.2g}".format)
-    shown["judged"] = ["yes" if i in judged.index else "" for i in shown.index]
-    return plots.table(
-        shown.drop(columns=["error_of_medians", "alpha", "imbalance"]).set_index("split"),
-        "FedAvg alone on MNIST under other readings of the federation, the nearest eight and the "
-        "judged one: root mean square of ours minus printed over three columns, one seed, in "
-        "points. The other columns were kept to confirm.",
-    )
-
-
 def exact_values(e: Evaluation, table: str) -> plots.Shown:
     """Show every row less exact Shapley values."""
     wide = pooled(getattr(e, table))
@@ -254,12 +236,6 @@ def every() -> Iterator[tuple[str, str, Any]]:
         "The abstract links to published code, hoseinkhs/AdaptiveSelectionFL. We worked from the "
         "text alone and have not read it, so some of these lines may be settled there.",
         choices("fedowen"),
-    )
-    yield (
-        "Which federation",
-        "FedAvg depends on data and local training alone, so its printed accuracies tell which "
-        "federation the paper had.",
-        calibrated(e),
     )
     yield "What is on record", "", on_record(e)
     yield "Table 1, cell by cell", "Printed, ours, and the verdict.", beside(e, "t1")
