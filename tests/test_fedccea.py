@@ -9,7 +9,7 @@ from rounding import assert_close
 import fedkit as fk
 from fedkit.federated.retraining import InOrder, train_with_sizes
 from fedkit.learning.training import train_clients
-from fedkit.methods import fedccea
+from fedkit.methods import optimisers
 from fedkit.methods.fedccea import Fit, Simulations, contribution_index, fit_aam
 from reproduction.experiments import get
 from reproduction.fedccea import experiments as n
@@ -48,8 +48,8 @@ def fitted_once(simulations, **how):
 def short_fits():
     """Fits of few starts and steps: what they find is for the tests of the method to say."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fedccea, "_ITERATIONS", 40)
-        patch.setattr(fedccea, "_STARTS", fedccea._STARTS[:2])
+        patch.setattr(optimisers, "_ITERATIONS", 40)
+        patch.setattr(optimisers, "_STARTS", optimisers._STARTS[:2])
         yield
 
 
