@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -138,3 +140,18 @@ def test_what_is_no_ledger_no_round_and_no_client_ends_in_one_sentence(tmp_path)
             call()
         assert "\n" not in str(caught.value)
     assert len(empty) == 0
+
+
+def test_what_would_spoil_the_totals_is_refused(tmp_path: Path) -> None:
+    ledger = fk.Ledger(tmp_path / "values.db")
+    found = fk.shapley(fk.airport([1, 2]))
+    ledger.add(0, found, [0, 1])
+    with pytest.raises(ValueError, match="name them all by numbers"):
+        ledger.add(1, found, ["0", "1"])
+    with pytest.raises(ValueError, match=r"round 0 is in .* as a int"):
+        ledger.add("0", found, [0, 1])
+    with pytest.raises(ValueError, match="a NaN or an infinity"):
+        ledger.add(1, replace(found, values=np.array([1.0, np.nan])), [0, 1])
+    assert ledger.rounds == [0]
+    with pytest.raises(ValueError, match="all by numbers, or all by text"):
+        fk.Ledger(tmp_path / "other.db").add(0, found, [0, "b"])

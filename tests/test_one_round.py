@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import numpy as np
 import pytest
@@ -119,3 +120,15 @@ def test_without_validation_data_clients_are_ranked_by_their_updates():
     assert len(fk.value(NET, NET, part).values) == 5
     with pytest.raises(ValueError, match="as trained, or their differences"):
         fk.value(NET, NET, None)
+
+
+def test_states_that_are_one_and_the_same_model_are_warned_of() -> None:
+    net = torch.nn.Linear(4, 2)
+    x, y = torch.linspace(-1, 1, 80).reshape(20, 4), torch.arange(20) // 10
+    base = {key: tensor.clone() for key, tensor in net.state_dict().items()}
+    alive = [net.state_dict() for _ in range(3)]
+    with pytest.warns(UserWarning, match="all of trained are the same tensors"):
+        fk.value(net, base, alive, [1, 2, 3], x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fk.value(net, base, [copy.deepcopy(one) for one in alive], [1, 2, 3], x, y)

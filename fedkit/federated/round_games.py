@@ -146,8 +146,8 @@ def _check_finite(base: Tensor, updates: Tensor, name: str) -> None:
     bad = torch.nonzero(~torch.isfinite(updates.sum(dim=1))).flatten().tolist()
     if bad:
         raise ValueError(
-            f"{name}[{bad[0]}] holds a NaN or an infinity ({len(bad)} of {len(updates)} clients): "
-            "leave such clients out, or lower the learning rate"
+            f"{name}[{bad[0]}] holds a NaN or an infinity (so do {brief(bad)}, of {len(updates)} "
+            "clients): leave such clients out, or lower the learning rate"
         )
 
 

@@ -87,13 +87,15 @@ class Ledger:
         Raises
         ------
         ValueError
-            If the round is in the ledger, or another one was sampled with the same seed.
+            If the round is in the ledger, another one was sampled with the same seed, a value is
+            not finite, or clients go by numbers in one round and by text in another.
         """
         if not isinstance(number, str):
             number = whole("number", number, 0)
         if not isinstance(valuation, Valuation):
             raise ValueError(f"valuation is {brief(valuation)}; expected an fk.Valuation")
         (who,) = _clients([valuation], None if clients is None else [clients])
+        self._check(number, valuation, who)
         stream = _stream_of(valuation)
         seed = None if stream is None else json.dumps(stream)
         entry = json.dumps(number), json.dumps(who), json.dumps(valuation.to_dict()), seed
@@ -112,6 +114,26 @@ class Ledger:
                     "was, which makes their errors alike: give each round a seed of its own"
                 )
             raise ValueError(told) from error
+
+    def _check(self, number: int | str, valuation: Valuation, who: Sequence[int | str]) -> None:
+        """Refuse what would spoil the totals: a ledger cannot be mended by hand."""
+        if not np.isfinite(valuation.values).all():
+            raise ValueError(
+                f"the values of round {number!r} hold a NaN or an infinity; leave out the clients "
+                "who have no value"
+            )
+        for there in self.rounds:
+            if str(there) == str(number) and there != number:
+                raise ValueError(f"round {there!r} is in {self.path}, as a {type(there).__name__}")
+        first = next(iter(self._entries()), None)
+        kinds = {type(client).__name__ for client in (*who, *(first[1] if first else ()))}
+        if len(kinds) > 1:
+            raise ValueError(
+                f"clients are {who[0]!r} here and {first[1][0]!r} in an earlier round; name them "
+                "all by numbers, or all by text"
+                if first
+                else f"clients are {list(who)}; name them all by numbers, or all by text"
+            )
 
     def total(self) -> Valuation:
         """Return the sum over the rounds, one per client, with intervals, as ``fk.total`` does."""

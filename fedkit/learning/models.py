@@ -420,7 +420,24 @@ def states_of(given: Any, name: str) -> list[Any]:
         raise ValueError(f"{name} is {brief(given)}; expected a list with a model of each client")
     if not len(given):
         raise ValueError(f"{name} is empty; give the model of at least one client")
-    return [state_of(one, f"{name}[{i}]") for i, one in enumerate(given)]
+    states = [state_of(one, f"{name}[{i}]") for i, one in enumerate(given)]
+    if len(states) > 1 and len({id(one) for one in given}) > 1 and _alive(states):
+        warn(
+            f"all of {name} are the same tensors: state_dict() returns those of the model, which "
+            "the next client trains on; keep copy.deepcopy(model.state_dict()) of each client"
+        )
+    return states
+
+
+def _alive(states: Sequence[Any]) -> bool:
+    """Tell whether the states of all clients share their memory."""
+    if not all(isinstance(one, Mapping) for one in states):
+        return False
+    held = [
+        [x.data_ptr() for x in one.values() if isinstance(x, Tensor) and x.is_floating_point()]
+        for one in states
+    ]
+    return bool(held[0]) and all(mine == held[0] for mine in held)
 
 
 def _unwrapped(name: str, module: Any) -> nn.Module:

@@ -262,7 +262,8 @@ def every() -> Iterator[tuple[str, str, Any]]:
          "nobody.", 2),
     ):  # fmt: skip
         yield "", "", plots.table(by_federation(e, measure).round(digits), words)
-    yield "What acting on values is worth", "", plots.table(kind(e, "worth"), f"Points of test accuracy: {STAR}.")
+    worth = plots.table(kind(e, "worth"), f"Points of test accuracy: {STAR}.")
+    yield "What acting on values is worth", "", worth
     for title, measure, words in (
         ("", "worth.selection", "Accuracy of the upper half alone, less everybody's, in points."),
         ("", "worth.removal", "Accuracy without the worst fifth, less that without the best, in "
