@@ -126,7 +126,8 @@ def to_shap(
     Returns
     -------
     shap.Explanation
-        float64[n], or float64[rows, n], with the names of the players and standard errors.
+        float64[n], or float64[rows, n], in the utility's units, with the names of the players and
+        standard errors.
     """
     given = [valuations] if isinstance(valuations, Valuation) else valuations
     if not isinstance(given, Sequence) or not all(isinstance(v, Valuation) for v in given):
@@ -137,9 +138,15 @@ def to_shap(
             "least one, and the same players in all"
         )
     n = given[0].n_players
-    values, errors = (
-        np.concatenate([each.reshape(n, -1).T for each in columns])
-        for columns in ([v.values for v in given], [v.standard_errors for v in given])
+    scales = [np.broadcast_to(np.asarray(v.scale, dtype=np.float64), v.values.shape) for v in given]
+    values = np.concatenate(
+        [(v.values * unit).reshape(n, -1).T for v, unit in zip(given, scales, strict=True)]
+    )
+    errors = np.concatenate(
+        [
+            (v.standard_errors * np.abs(unit)).reshape(n, -1).T
+            for v, unit in zip(given, scales, strict=True)
+        ]
     )
     if len(values) == 1:
         values, errors = values[0], errors[0]

@@ -155,3 +155,12 @@ def test_what_is_no_data_ends_in_one_sentence():
     ):
         with pytest.raises(ValueError, match=words):
             call()
+
+
+@pytest.mark.parametrize("kind", [float, bool, str])
+def test_labels_of_any_kind_have_a_guess_of_nobody(kind: type) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 2))
+    y = (x[:, 0] > 0).astype(kind)
+    clients = [(x[:15], y[:15]), (x[15:30], y[15:30])]
+    game = fk.retraining_game(LogisticRegression(), clients, (x[30:], y[30:]))
+    assert game(np.zeros((1, 2), dtype=bool))[0] == pytest.approx(0.5)

@@ -468,3 +468,14 @@ def test_a_fit_uses_one_thread_and_gives_the_others_back(monkeypatch):
         assert blas() == {1}
         inner.__exit__(None, None, None)
         assert blas() == before
+
+
+def test_weights_that_are_no_semivalue_are_refused_and_leave_one_out_is_one() -> None:
+    game = fk.airport([1.0, 2.0, 4.0, 5.0, 7.0, 8.0])
+    for wrong in ([1 / 6] * 6, [0.0] * 6, [-1.0] * 6):
+        with pytest.raises(ValueError, match="as of every semivalue"):
+            estimate(game, ProxySampling(value=wrong), 20, 0)
+    alone = [1.0, 0, 0, 0, 0, 0]  # of each client alone
+    found = estimate(game, ProxySampling(value=alone), 2**6, 0)
+    assert found.values == pytest.approx([1.0, 2.0, 4.0, 5.0, 7.0, 8.0])
+    assert np.isfinite(estimate(game, ProxySampling(value=alone), 40, 0).values).all()

@@ -71,7 +71,7 @@ class PairedDesign:
         square += (coefficients(~some, weights) ** 2).sum(axis=1)
         share = pairs * np.sqrt(square)
         least, left = np.minimum(pairs, FEWEST), min((budget - 2) // 2, pairs.sum())
-        low, high = 0.0, float((pairs / share).max(initial=0.0))
+        low, high = 0.0, float((pairs[share > 0] / share[share > 0]).max(initial=0.0))
         for _ in range(max(100, n + 64)):  # bisection for the level at which the budget is spent
             level = (low + high) / 2
             spent = np.clip(level * share, least, pairs).sum()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import comb
+from math import comb, isclose
 from typing import Any, Literal
 
 import numpy as np
@@ -122,6 +122,13 @@ class ProxySampling(Estimator):
             if given is not None and not isinstance(given, str) and len(given) != n_players:
                 raise ValueError(
                     f"there are {len(given)} {name} for {n_players} players; pass one per player"
+                )
+        if isinstance(self.value, tuple):
+            whole = sum(comb(n_players - 1, s) * w for s, w in enumerate(self.value))
+            if min(self.value) < 0 or not isclose(whole, 1.0, rel_tol=1e-6):
+                raise ValueError(
+                    f"value has weights w[s] with sum of binomial(n - 1, s) w[s] = {whole:.6g}; "
+                    "expected weights of at least 0 for which it is 1, as of every semivalue"
                 )
         return PairedDesign.minimum(n_players) - (count == "calls")
 

@@ -92,7 +92,7 @@ def retraining_game(
         if classes is None:
             return dummy.DummyRegressor(strategy="constant", constant=value).fit(x, y)
         some = np.zeros((len(classes), 1))
-        return dummy.DummyClassifier(strategy="constant", constant=value).fit(some, classes)
+        return dummy.DummyClassifier(strategy="constant", constant=[value]).fit(some, classes)
 
     def of_nobody() -> float:
         if empty is not None:

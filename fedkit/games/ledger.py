@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,15 +126,16 @@ class Ledger:
         for there in self.rounds:
             if str(there) == str(number) and there != number:
                 raise ValueError(f"round {there!r} is in {self.path}, as a {type(there).__name__}")
-        first = next(iter(self._entries()), None)
-        kinds = {type(client).__name__ for client in (*who, *(first[1] if first else ()))}
+        entries = self._entries()
+        kinds = {type(client).__name__ for client in (*who, *(entries[0][1] if entries else ()))}
         if len(kinds) > 1:
             raise ValueError(
-                f"clients are {who[0]!r} here and {first[1][0]!r} in an earlier round; name them "
-                "all by numbers, or all by text"
-                if first
-                else f"clients are {list(who)}; name them all by numbers, or all by text"
+                f"clients are {brief(list(who))}, and in this ledger some go by number and some by "
+                "text; name them all by numbers, or all by text"
             )
+        if number not in self:  # what cannot be added up is not written down; seeds are seen later
+            found = [replace(one, seed=None) for one in (*(v for _, _, v in entries), valuation)]
+            total(found, [*(clients for _, clients, _ in entries), who])
 
     def total(self) -> Valuation:
         """Return the sum over the rounds, one per client, with intervals, as ``fk.total`` does."""
@@ -154,6 +156,8 @@ class Ledger:
             scale = np.broadcast_to(found.scale, found.values.shape).ravel()
             columns = ["value", "standard_error", "low", "high"]
             frame[columns] = frame[columns].mul(scale, axis=0)
+            frame["standard_error"] = frame["standard_error"].abs()
+            frame[["low", "high"]] = np.sort(frame[["low", "high"]].to_numpy(), axis=1)
             frame.insert(0, "round", number)
             frames.append(frame)
         if not frames:

@@ -31,6 +31,7 @@ __all__ = ["value"]
 
 EXACT = 12  # clients up to which all coalitions are evaluated
 REGRESSED = 400  # clients up to which a regression serves; beyond, walks do
+MANY = 100  # clients from which walks are ahead where there are twenty evaluations for each
 PER_CLIENT = 6  # evaluations of a regression for each client
 WALKS = 20  # ten antithetic pairs have an interval
 
@@ -75,8 +76,8 @@ def value(
     Returns
     -------
     Valuation
-        In the order of the clients and in the utility's units; ``method`` says what was done and
-        ``evaluations`` what it cost.
+        In the order of the clients and in the utility's units (cosines have none); ``method`` says
+        what was done and ``evaluations`` what it cost.
 
     Examples
     --------
@@ -92,6 +93,11 @@ def value(
     if budget is not None:
         whole("budget", budget, 1)
     if x is None and not isinstance(module, Evaluator):
+        if y is not None or budget is not None or utility != "accuracy":
+            raise ValueError(
+                "there is no x, so values would be directions of updates (CGSV), which have no "
+                "utility and no budget; give x with y, or leave utility and budget out"
+            )
         return _by_direction(module, base, trained, updates)
     game = round_game(
         module, base, trained, sizes, x, y, utility,
@@ -103,9 +109,11 @@ def value(
     if n <= EXACT and (budget is None or budget >= 2**n):
         found = estimate(game, PermutationSampling(), 2**n, seed, progress=progress)  # all of them
         return replace(found, method=f"{told}, exact")
-    estimator: Estimator = ProxySampling() if n <= REGRESSED else MultilinearSampling()
+    enough = budget is not None and n >= MANY and budget >= WALKS * n  # walks lead there
+    regressed = n <= REGRESSED and not enough
+    estimator: Estimator = ProxySampling() if regressed else MultilinearSampling()
     found = _sampled(remember(game), estimator, budget, seed, progress)
-    way = "regression" if n <= REGRESSED else "random walks"
+    way = "regression" if regressed else "random walks"
     return replace(found, method=f"{told}, {'exact' if found.exact else f'by {way}'}")
 
 
