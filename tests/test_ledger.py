@@ -153,8 +153,8 @@ def test_what_would_spoil_the_totals_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="a NaN or an infinity"):
         ledger.add(1, replace(found, values=np.array([1.0, np.nan])), [0, 1])
     assert ledger.rounds == [0]
+    wide = replace(found, values=np.ones((2, 3)), standard_errors=np.zeros((2, 3)))
     with pytest.raises(ValueError, match=r"outputs|shape|values"):
-        wide = replace(found, values=np.ones((2, 3)), standard_errors=np.zeros((2, 3)))
         ledger.add(1, wide, [0, 1])
     assert ledger.rounds == [0]
     with pytest.raises(ValueError, match="all by numbers, or all by text"):
