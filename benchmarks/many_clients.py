@@ -86,7 +86,7 @@ def main() -> None:
     table = pd.DataFrame(rows)
     table["evaluations"] = table["evaluations"].map("{:,.0f}".format)
     for name, form in (("seconds", "{:.2g}"), ("MiB", "{:.0f}"), ("error, %", "{:.2g}")):
-        table[name] = table[name].map(form.format)
+        table[name] = [f"{float(form.format(x)):,.6g}" for x in table[name]]
     held = "intervals that hold, %"
     table[held] = table[held].map("{:.0f}".format)
     table.to_csv(TABLE, index=False)

@@ -66,7 +66,7 @@ def to_pydvl(game: Game) -> tuple[Any, Any]:
 
     Returns
     -------
-    pydvl.valuation.utility.base.UtilityBase, pydvl.valuation.Dataset
+    utility and Dataset of pyDVL
         ``ShapleyValuation(utility, ...).fit(data)`` values the players.
     """
     n = as_game(game).n_players
