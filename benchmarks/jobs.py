@@ -258,7 +258,7 @@ def main() -> None:
     table = pd.DataFrame(rows).reindex(columns=columns)
     for column in columns[1:]:
         form = "{:.0f}" if column.endswith("lines") else "{:.2g}"
-        table[column] = table[column].map(lambda v, f=form: "" if pd.isna(v) else f.format(v))
+        table[column] = ["" if pd.isna(v) else f"{float(form.format(v)):g}" for v in table[column]]
     table = table.rename(columns=lambda name: name.replace("pydvl", "pyDVL"))
     table.to_csv(TABLE, index=False)
     print(table.to_string(index=False))
