@@ -329,7 +329,7 @@ def test_the_tables_of_all_papers_are_runs_of_one_notebook(write, tmp_path: Path
     html = tmp_path / "html" / "notebooks" / "tables-fedms.html"
     html.parent.mkdir(parents=True)
     html.write_text("https://x/blob/main/notebooks/tables-fedms.ipynb", "utf-8")
-    book._launch(tmp_path / "html")
+    book.launch(tmp_path / "html")
     assert html.read_text("utf-8") == "https://x/blob/main/notebooks/tables.ipynb"
 
 
