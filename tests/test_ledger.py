@@ -159,3 +159,14 @@ def test_what_would_spoil_the_totals_is_refused(tmp_path: Path) -> None:
     assert ledger.rounds == [0]
     with pytest.raises(ValueError, match="all by numbers, or all by text"):
         fk.Ledger(tmp_path / "other.db").add(0, found, [0, "b"])
+
+
+def test_errors_and_bounds_of_a_round_that_loses_are_in_order(tmp_path: Path) -> None:
+    game = fk.Game(6, lambda rows: -np.sqrt(rows @ np.arange(1.0, 7.0)))
+    losing = fk.normalise(game, no_gain="divide")
+    ledger = fk.Ledger(tmp_path / "values.db")
+    ledger.add(0, fk.estimate(losing, fk.PermutationSampling(), budget=200, count="calls"))
+    frame = ledger.to_frame()
+    assert (frame.standard_error > 0).all()
+    assert (frame.low < frame.value).all()
+    assert (frame.value < frame.high).all()

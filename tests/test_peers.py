@@ -110,6 +110,8 @@ def test_values_are_explanations_of_shap():
     np.testing.assert_array_equal(several.values[1], found[1].values)
     np.testing.assert_array_equal(several.error_std[2], found[2].standard_errors)
     np.testing.assert_array_equal(several.base_values, [1, 2, 3])
+    shares = fk.shapley(fk.normalise(fk.airport([100.0, 200.0, 300.0])))
+    assert to_shap(shares).values.sum() == pytest.approx(300.0)  # in the utility's units
     vector = fk.shapley(fk.random_unanimity_sum(4, 6, 0, n_outputs=3))
     np.testing.assert_array_equal(to_shap(vector).values, vector.values.T)
     for bad in ([], [1], "abc", [fk.shapley(game), fk.shapley(fk.airport([1.0]))]):
