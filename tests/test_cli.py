@@ -96,7 +96,7 @@ QUICK |= {
     f"import reproduction.{name}": ["torch"]
     for name in (
         "tables", "report", "fedccea.experiments", "fedccea.tables", "fedms.experiments",
-        "fedowen.settings", "fedtsv.settings", "fedvalue.experiments", "fedvalue.tables",
+        "fedowen.experiments", "fedtsv.experiments", "fedvalue.experiments", "fedvalue.tables",
     )
 }  # fmt: skip
 

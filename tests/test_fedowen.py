@@ -17,8 +17,8 @@ from reproduction import overviews
 from reproduction.common import accuracies, accuracy_curve, settings_in_cell
 from reproduction.experiments import get
 from reproduction.fedms import run as fedms
-from reproduction.fedowen import findings, settings, tables
-from reproduction.fedowen import runs as paper
+from reproduction.fedowen import experiments, findings, tables
+from reproduction.fedowen import run as paper
 from reproduction.fedowen.calibration import screen
 from reproduction.fedowen.errata import (
     level_weights,
@@ -27,8 +27,8 @@ from reproduction.fedowen.errata import (
     truncation_bias,
     walk_mean,
 )
-from reproduction.fedowen.settings import SCALES
-from reproduction.fedtsv import runs as fedtsv
+from reproduction.fedowen.experiments import SCALES
+from reproduction.fedtsv import run as fedtsv
 from reproduction.records import Cell
 
 HALVES = table_game([0.0, 0.4, 0.0, 0.7, 0.0, 0.4, 0.9, 1.0])
@@ -165,12 +165,12 @@ def test_cells_cover_the_papers_tables_and_every_experiment_carries_controls():
     for name in ("table1", "table2"):
         cells = [c.settings for c in get("fedowen", name).cells("paper", range(10))]
         assert len({(c["dataset"], c["alpha"]) for c in cells}) == 15
-        assert {c["method"] for c in cells} == set(settings.METHODS)
+        assert {c["method"] for c in cells} == set(experiments.METHODS)
         assert {c["model"] for c in cells if c["dataset"] == "cifar10"} == {"resnet18"}
     for name in ("table1", "table2", "sweep_levels", "sweep_epsilon", "classwise"):
         for profile in SCALES:
             methods = {c.settings["method"] for c in get("fedowen", name).cells(profile)}
-            assert set(settings.CONTROLS) <= methods, name
+            assert set(experiments.CONTROLS) <= methods, name
     for name in ("sensitivity", "reduced"):
         methods = {c.settings["method"] for c in get("fedowen", name).cells("paper")}
         assert {"fedavg", "fedowen", "random-values", "uniform"} <= methods
@@ -406,7 +406,7 @@ def test_a_run_that_ends_in_nan_says_so():
 
 
 def test_scales_of_the_low_bonus_are_compared_on_the_same_federations() -> None:
-    s = asdict(settings.TINY) | {"method": "fedowen", "epsilon": 0.0, "floor": 0.1}
+    s = asdict(experiments.TINY) | {"method": "fedowen", "epsilon": 0.0, "floor": 0.1}
     cells = [
         Cell("smoke", "fedowen", "low_gain", s | {"confidence": c}, (0, 1)) for c in (0.0, 1.0)
     ]

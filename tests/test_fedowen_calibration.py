@@ -17,7 +17,7 @@ from reproduction.fedowen.calibration import (
     rounds_tested,
     screen,
 )
-from reproduction.fedowen.settings import TINY
+from reproduction.fedowen.experiments import TINY
 from reproduction.records import Cell
 
 CELLS = {("mnist", 0.01, 0.01): 70.0, ("mnist", 0.1, 0.01): 80.0, ("mnist", 0.01, 0.05): 75.0}

@@ -13,7 +13,8 @@ from fedkit.learning.evaluation import Evaluator
 from reproduction.common import chance_above
 from reproduction.experiments import get
 from reproduction.fedtsv import findings
-from reproduction.fedtsv import runs as paper
+from reproduction.fedtsv import run as paper
+from reproduction.fedtsv.experiments import BASES, CHANGES, TEN_SEEDS, changed
 from reproduction.fedtsv.findings import (
     EVEN,
     LOUD,
@@ -23,8 +24,7 @@ from reproduction.fedtsv.findings import (
     study_text,
     weights_table,
 )
-from reproduction.fedtsv.runs import final_weights, round_metrics
-from reproduction.fedtsv.settings import BASES, CHANGES, TEN_SEEDS, changed
+from reproduction.fedtsv.run import final_weights, round_metrics
 
 BASE = paper.Setting(
     "tsv", "digits", "digits", model="mlp-8", clients=12, skewed=2, malicious=3, rounds=6,

@@ -19,8 +19,8 @@ from reproduction.claims import load_claims
 from reproduction.commands import main
 from reproduction.experiments import check_records
 from reproduction.fedowen import tables
-from reproduction.fedowen.runs import strategy
-from reproduction.fedowen.settings import Setting
+from reproduction.fedowen.experiments import Setting
+from reproduction.fedowen.run import strategy
 from reproduction.golden import golden_runs
 from reproduction.measured import _Lookup
 from reproduction.records import Cell, Store

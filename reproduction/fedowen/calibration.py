@@ -12,7 +12,7 @@ FedAvg under every split and local training.  The rule was written before the ru
   some splits collapse to chance.
 - The trends are judged apart: the root mean square of the differences between Dirichlet
   parameters (at one imbalance) and between imbalances (at one parameter), ours minus the paper's.
-- Readings are chosen on three cells of MNIST (``SCREENED`` of the settings): with one seed all are
+- Readings are chosen on three cells of MNIST (``experiments.SCREENED``): with one seed all are
   screened, the best dozen get three seeds, and :func:`declared` is the one whose error is least
   then.  The captions of the paper's tables say *final* accuracy, so a reading that reports its best
   round is shown, and not declared.
@@ -38,8 +38,8 @@ from fedkit.learning.models import build
 from fedkit.plots import INK, PALETTE, Picture, panels
 from reproduction import common, overviews
 from reproduction.common import dataset
-from reproduction.fedowen.runs import simulate
-from reproduction.fedowen.settings import TINY, Setting, calibration
+from reproduction.fedowen.experiments import TINY, Setting, calibration
+from reproduction.fedowen.run import simulate
 from reproduction.golden import Tiny
 from reproduction.records import Cell
 

@@ -12,9 +12,9 @@ from fedkit.intervals import Interval, mean_interval, paired_interval
 from reproduction import figures as plots
 from reproduction import overviews
 from reproduction.experiments import get
-from reproduction.fedowen import figures, findings, settings
+from reproduction.fedowen import experiments, figures, findings
 from reproduction.fedowen.findings import COLUMN, LABELS, Evaluation, lead, pooled
-from reproduction.fedowen.runs import Setting
+from reproduction.fedowen.run import Setting
 from reproduction.overviews import seeds_told, where
 from reproduction.tables import choices, claims_table, comparison_table, marked_verdict, marks_told
 
@@ -164,7 +164,7 @@ def varied(e: Evaluation, profile: str = "laptop") -> pd.DataFrame:
     """Return FedOwen's lead over FedAvg by setting that the paper does not give."""
     frame, usual = e.frame("sensitivity", profile), e.frame("table1", profile)
     usual = usual[usual.alpha.isin(frame.alpha) & usual.dataset.isin(frame.dataset)]
-    fields = [*settings.SENSITIVITY]
+    fields = [*experiments.SENSITIVITY]
     defaults = {f: getattr(Setting, f) for f in fields}
     return findings.sensitivity(pd.concat([usual, frame]), fields, defaults)
 

@@ -16,8 +16,8 @@ from fedkit.methods.fedtsv import gram_matrix, trajectory_game
 from fedkit.plots import Picture
 from reproduction import figures as plots
 from reproduction.fedtsv import findings
+from reproduction.fedtsv.experiments import KINDS
 from reproduction.fedtsv.findings import LABELS, LOST, RATES, RIVALS, TREATED, Evaluation
-from reproduction.fedtsv.settings import KINDS
 
 
 def _frame(cuts: Mapping[Any, Interval]) -> pd.DataFrame:

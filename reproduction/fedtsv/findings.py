@@ -15,7 +15,7 @@ from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_i
 from reproduction import overviews
 from reproduction.claims import load_claims
 from reproduction.common import chance_above
-from reproduction.fedtsv.settings import BASES, CHANGES, KINDS, PAIRS, STUDIED, changed
+from reproduction.fedtsv.experiments import BASES, CHANGES, KINDS, PAIRS, STUDIED, changed
 from reproduction.records import Store
 from reproduction.verdicts import NOT_REPRODUCED, join
 

@@ -51,8 +51,8 @@ from fedkit.methods.fedtsv import ContributionWeights, TrajectoryValues, equal_l
 from fedkit.streams import Streams
 from reproduction import common
 from reproduction.common import accuracy_curve, chance_above, dataset, experiment, tested_rounds
-from reproduction.fedtsv import settings as given
-from reproduction.fedtsv.settings import KINDS, METHODS, PAIRS, TIMINGS, TINY, Setting
+from reproduction.fedtsv import experiments as given
+from reproduction.fedtsv.experiments import KINDS, METHODS, PAIRS, TIMINGS, TINY, Setting
 from reproduction.fedtsv.timings import Timing, run_timing
 from reproduction.golden import Tiny
 from reproduction.outside import is_outside

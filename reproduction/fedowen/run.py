@@ -45,8 +45,8 @@ from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling, OwenTwi
 from fedkit.streams import Streams
 from reproduction import common
 from reproduction.common import accuracies, accuracy_curve, blocks, dataset
-from reproduction.fedowen import settings as given
-from reproduction.fedowen.settings import RANDOM_SELECTION, SCALES, TINY, Setting, grid, sweep
+from reproduction.fedowen import experiments as given
+from reproduction.fedowen.experiments import RANDOM_SELECTION, SCALES, TINY, Setting, grid, sweep
 from reproduction.golden import Tiny, trace
 from reproduction.outside import is_outside
 from reproduction.records import Cell
