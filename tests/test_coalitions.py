@@ -12,6 +12,7 @@ from torch import nn
 
 from fedkit.federated.round_games import round_game
 from fedkit.games.coalitions import averaging_weights
+from fedkit.learning import evaluation
 from fedkit.learning.evaluation import Evaluator, share_right
 from fedkit.learning.evaluation import _margins as margins_of
 from fedkit.learning.models import build
@@ -38,6 +39,12 @@ def setting(name, shape, n=37, seed=0):
     return arch, base, updates, x, torch.from_numpy(rng.integers(0, 3, n))
 
 
+def judge(arch, x, y, utility, stacked):
+    evaluator = Evaluator(arch, x, y, utility)
+    evaluator.stacked = stacked
+    return evaluator
+
+
 def round_of(evaluator, base, updates, sizes=SIZES):
     return round_game(evaluator, base, None, sizes, updates=updates)
 
@@ -60,14 +67,14 @@ def plain_utility(utility, logits, y):
     return np.array([float(hits[y == c].mean()) for c in range(3)])
 
 
-@pytest.mark.parametrize("path", ["auto", "stacked", "loop"])
+@pytest.mark.parametrize("stacked", [True, False])
 @pytest.mark.parametrize(("name", "shape"), ARCHS)
-def test_values_are_those_of_averaged_models(name, shape, path):
+def test_values_are_those_of_averaged_models(name, shape, stacked):
     arch, base, updates, x, y = setting(name, shape)
     weights = averaging_weights(ALL, np.array(SIZES))
     logits = [plain_logits(arch, base, updates, x, w) for w in weights]
     for utility in ("accuracy", "negative_loss", "class_accuracy"):
-        evaluator = Evaluator(arch, x, y, utility, path=path)
+        evaluator = judge(arch, x, y, utility, stacked)
         expected = np.array([plain_utility(utility, z, y) for z in logits])
         assert len(np.unique(expected, axis=0)) > 1
         got = round_of(evaluator, base, updates)(ALL)
@@ -110,23 +117,23 @@ def test_weights_and_empty_coalitions():
 
 
 @pytest.mark.parametrize(("name", "shape"), [("mlp-9", (1, 8, 8)), ("lenet5", (1, 12, 12))])
-@pytest.mark.parametrize("path", ["stacked", "loop"])
-def test_chunks_do_not_change_the_result(name, shape, path, monkeypatch):
+@pytest.mark.parametrize("stacked", [True, False])
+def test_chunks_do_not_change_the_result(name, shape, stacked, monkeypatch):
     arch, base, updates, x, y = setting(name, shape, n=151)
 
-    def game_of(memory_mb):
-        evaluator = Evaluator(arch, x, y, "negative_loss", memory_mb=memory_mb, path=path)
-        return round_of(evaluator, base, updates)
+    def game_of(memory):
+        monkeypatch.setitem(evaluation._BYTES, "cpu", memory)
+        return round_of(judge(arch, x, y, "negative_loss", stacked), base, updates)
 
-    values, tight = game_of(None)(ALL), game_of(1)
+    values, tight = game_of(1 << 30)(ALL), game_of(1 << 20)
     assert_close(tight(ALL), values)
     assert_close(tight(ALL[::-1])[::-1], values)
     monkeypatch.setattr("fedkit.learning.evaluation._CPU_TILE_BYTES", 1)
     monkeypatch.setattr("fedkit.learning.evaluation._CPU_GROUP_BYTES", 1)
     monkeypatch.setattr("fedkit.learning.evaluation._CPU_COLUMNS", 100)
     monkeypatch.setattr("fedkit.learning.evaluation._CPU_CONVOLVED", 1)
-    assert_close(game_of(1)(ALL), values)
-    assert_close(np.concatenate([game_of(1)(row[None]) for row in ALL]), values)
+    assert_close(game_of(1 << 20)(ALL), values)
+    assert_close(np.concatenate([game_of(1 << 20)(row[None]) for row in ALL]), values)
 
 
 def test_small_requests_share_the_first_layer_once_that_pays():
@@ -162,13 +169,12 @@ def test_a_model_of_nan_has_no_utility_and_leaves_its_neighbours_alone(name, uti
         assert np.isfinite(values[np.isfinite(rows).all(axis=1)]).all()
 
 
-@pytest.mark.parametrize("path", ["stacked", "loop"])
+@pytest.mark.parametrize("stacked", [True, False])
 @pytest.mark.parametrize(("name", "shape"), ARCHS[:3])
-def test_margins_are_positive_where_a_prediction_is_right(name, shape, path):
+def test_margins_are_positive_where_a_prediction_is_right(name, shape, stacked):
     arch, base, updates, x, y = setting(name, shape)
     right, margins = (
-        round_of(Evaluator(arch, x, y, u, path=path), base, updates)
-        for u in ("accuracy", "margins")
+        round_of(judge(arch, x, y, u, stacked), base, updates) for u in ("accuracy", "margins")
     )
     found = margins(ALL)
     assert found.shape == (len(ALL), len(y))

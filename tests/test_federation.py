@@ -110,9 +110,14 @@ def test_replicates_in_lockstep_equal_replicates_alone(strategy):
         assert_close([r["value"] for r in mine], [r["value"] for r in alone.clients])
 
 
+def told(history):
+    """What happened, bit by bit, NaN being equal to NaN."""
+    return repr((history.rounds, history.clients, history.models.tolist()))
+
+
 def test_the_same_seed_gives_the_same_run_and_another_seed_another():
     first, again = (run([toy()], MLP, OWEN, PLAN, [1]) for _ in range(2))
-    assert first == again != run([toy()], MLP, OWEN, PLAN, [2])
+    assert told(first) == told(again) != told(run([toy()], MLP, OWEN, PLAN, [2]))
 
 
 def test_a_bar_shows_at_a_terminal_alone_and_changes_nothing(capsys, monkeypatch):
@@ -120,7 +125,7 @@ def test_a_bar_shows_at_a_terminal_alone_and_changes_nothing(capsys, monkeypatch
     quiet = run([toy()], MLP, OWEN, PLAN, [1], progress=True)
     assert capsys.readouterr().err == ""  # a log file is not filled with bars
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    assert run([toy()], MLP, OWEN, PLAN, [1], progress=True) == quiet
+    assert told(run([toy()], MLP, OWEN, PLAN, [1], progress=True)) == told(quiet)
     assert "round" in capsys.readouterr().err
 
 
@@ -327,25 +332,12 @@ def test_a_next_model_that_is_none_is_refused(model):
         run([toy()], MLP, strategy, PLAN, [1])
 
 
-class Old:
-    def select(self, table, k, rng): ...
-
-    def value(self, rounds): ...
-
-    def step(self, r, valuation, table): ...
-
-
-class OldWeights:
-    def weights(self, values, sizes): ...
-
-
-def test_an_old_form_of_a_policy_is_shown_the_new_one():
+def test_what_is_no_policy_is_shown_its_form():
     new = {"select": UniformSelection(), "value": NoValue(), "aggregate": SizeWeighted()}
     for name, policy, words in (
-        ("select", Old(), r"expected a function \(table, k, rng\) .*: select=policy.select"),
-        ("value", Old(), r"expected a function \(rounds\) .*: value=policy.value"),
-        ("aggregate", Old(), r"aggregate=policy.step"),
-        ("aggregate", OldWeights(), r"which returns round.average\(weights\)"),
+        ("select", object(), r"expected a function \(table, k, rng\) -> client numbers"),
+        ("value", object(), r"expected a function \(rounds\) -> valuations"),
+        ("aggregate", object(), r"such as round.average\(weights\)"),
         ("aggregate", SizeWeighted, r"make one: SizeWeighted\(...\)"),
         ("value", est.GTGShapley(), r"wrap it for rounds: fk.Estimated\(fk.GTGShapley\(\)"),
         ("remember", {}, r"\(table, ids, valuation\)"),
@@ -436,8 +428,7 @@ def test_a_history_adds_up_and_is_read_again(tmp_path):
     assert found.evaluations == sum(r["evaluations"] for r in history.rounds if r["seed"] == 3)
     history.save(tmp_path / "run.npz")
     again = type(history).load(tmp_path / "run.npz")
-    assert again == history != replace(history, rounds=history.rounds[1:])
-    assert history != replace(history, models=None)
+    assert told(again) == told(history)
     with pytest.raises(ValueError, match=r"seeds \[3, 4\]; name one"):
         history.contributions()
     with pytest.raises(ValueError, match="seed is 5; expected 3 or 4"):

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import fedkit as fk
 from fedkit.learning.chains import (
     convolve_and_pool,
     grown,
@@ -174,19 +173,6 @@ def test_keys_are_matched_by_name_and_what_differs_is_named(tmp_path):
 def test_what_cannot_be_built_is_refused(name, side, message):
     with pytest.raises(ValueError, match=message):
         build(name, (1, side, side), 10)
-
-
-def test_wrong_shapes_are_refused():
-    model = fk.build("mlp-5", (1, 4, 4), 3)
-    rows = torch.zeros(2, model.size)
-    for call, told in (
-        (lambda: model.forward(rows[0], torch.zeros(1, 1, 4, 4)), r"params\[None\]"),
-        (lambda: model.forward(rows, torch.zeros(6, 1, 5, 4)), "samples have shape"),
-        (lambda: model.forward(rows, torch.zeros(3, 6, 1, 4, 4)), "samples have shape"),
-        (lambda: model.split(rows[:, 1:]), "rows of length"),
-    ):
-        with pytest.raises(ValueError, match=told):
-            call()
 
 
 # ------------------------------------------------------------------------------- kernels

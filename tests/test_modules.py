@@ -316,43 +316,44 @@ X = np.random.default_rng(3).standard_normal((61, 1, 8, 8), dtype=np.float32)
 Y = np.random.default_rng(4).integers(0, 3, 61)
 
 
-def values(model, utility="negative_loss", path="auto", **more):
+def values(model, utility="negative_loss", stacked=None):
     rng = np.random.default_rng(5)
     count = model.size if isinstance(model, Model) else sum(p.numel() for p in model.parameters())
-    evaluator = fk.Evaluator(model, X, Y, utility, path=path, device="cpu", **more)
+    evaluator = fk.Evaluator(model, X, Y, utility, device="cpu")
+    evaluator.stacked = evaluator.stacked if stacked is None else stacked
     base, updates = 0.2 * rng.standard_normal(count), 0.5 * rng.standard_normal((3, count))
     return fk.round_game(evaluator, base, None, SIZES, updates=updates)(ALL), evaluator
 
 
 @pytest.mark.parametrize("utility", ["accuracy", "negative_loss", "class_accuracy"])
 @pytest.mark.parametrize(
-    ("make", "path", "way"),
+    ("make", "stacked", "way"),
     [
-        (mlp, "auto", "first layer, stacked"),
-        (lambda: Hidden(mlp()), "auto", "stacked"),
-        (lambda: Hidden(mlp()), "loop", "loop"),
-        (lambda: Moody(mlp()), "auto", "loop"),
+        (mlp, None, (True, True)),
+        (lambda: Hidden(mlp()), None, (True, False)),
+        (lambda: Hidden(mlp()), False, (False, False)),
+        (lambda: Moody(mlp()), None, (False, False)),
     ],
 )
-def test_a_module_has_the_values_of_a_named_network(make, path, way, utility):
+def test_a_module_has_the_values_of_a_named_network(make, stacked, way, utility):
     ours, _ = values(fk.build("mlp-9", (1, 8, 8), 3), utility)
-    got, evaluator = values(make(), utility, path)
-    assert evaluator.path == way
+    got, evaluator = values(make(), utility, stacked)
+    assert (evaluator.stacked, evaluator._head is not None) == way
     assert len(np.unique(got, axis=0)) > 4
     assert_close(got, ours)
 
 
-@pytest.mark.parametrize("path", ["auto", "stacked", "loop"])
-def test_a_network_is_served_alike_as_a_chain_and_as_a_whole(path):
-    chain, fast = values(convolutions(), path=path)
-    whole, slow = values(Hidden(convolutions()), path=path)
-    assert fast.path.startswith("first layer")
-    assert not slow.path.startswith("first layer")
-    assert path != "auto" or slow.path == "loop"
+@pytest.mark.parametrize("stacked", [None, True, False])
+def test_a_network_is_served_alike_as_a_chain_and_as_a_whole(stacked):
+    chain, fast = values(convolutions(), stacked=stacked)
+    whole, slow = values(Hidden(convolutions()), stacked=stacked)
+    assert fast._head is not None
+    assert slow._head is None
+    assert stacked is not None or not slow.stacked  # on a CPU
     assert_close(whole, chain)
 
 
-@pytest.mark.parametrize("path", ["auto", "loop"])
+@pytest.mark.parametrize("stacked", [None, False])
 @pytest.mark.parametrize(
     "change",
     [
@@ -368,11 +369,11 @@ def test_a_network_is_served_alike_as_a_chain_and_as_a_whole(path):
         lambda net: net.insert(0, nn.ReLU(inplace=True)),
     ],
 )
-def test_whatever_a_layer_does_is_done(change, path):
+def test_whatever_a_layer_does_is_done(change, stacked):
     net = convolutions()
     change(net)
     kept = X.copy()
-    found, evaluator = values(net, path=path)
+    found, evaluator = values(net, stacked=stacked)
     module = copy.deepcopy(evaluator.model.module)
     base, _, _, last = np.random.default_rng(5).standard_normal((4, evaluator.model.size))
     row = torch.tensor(0.2 * base + 0.5 * last).float()
@@ -382,12 +383,14 @@ def test_whatever_a_layer_does_is_done(change, path):
     assert np.array_equal(X, kept)
 
 
-@pytest.mark.parametrize("path", ["stacked", "loop"])
-def test_grouped_convolutions_are_not_laid_side_by_side(path):
+@pytest.mark.parametrize("stacked", [True, False])
+def test_grouped_convolutions_are_not_laid_side_by_side(stacked):
     net = nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten(), nn.Linear(144, 3))
     x = torch.tensor(X).repeat(1, 2, 1, 1)
     rows = parameters_to_vector(net.parameters()).detach() * torch.tensor([[1.0], [2.0], [1.0]])
-    found = fk.Evaluator(net, x, Y, "negative_loss", path=path).utilities(rows)
+    evaluator = fk.Evaluator(net, x, Y, "negative_loss")
+    evaluator.stacked = stacked
+    found = evaluator.utilities(rows)
     expected = -F.cross_entropy(net(x), torch.tensor(Y)).item()
     assert found[[0, 2]] == pytest.approx(expected, rel=1e-5)
 
@@ -400,8 +403,8 @@ def test_a_forward_of_ones_own_is_called():
     assert evaluator.utilities(parameters_to_vector(net.parameters()).detach()[None]) == [1.0]
 
 
-@pytest.mark.parametrize("path", ["auto", "loop"])
-def test_a_module_that_works_in_place_gets_its_own_input(path):
+@pytest.mark.parametrize("stacked", [True, False])
+def test_a_module_that_works_in_place_gets_its_own_input(stacked):
     class Shifts(Hidden):
         def forward(self, x):
             x -= 1.0
@@ -409,7 +412,8 @@ def test_a_module_that_works_in_place_gets_its_own_input(path):
 
     x, y = torch.as_tensor(X).clone(), torch.as_tensor(Y).clone()
     kept, net = x.clone(), Shifts(mlp())
-    evaluator = fk.Evaluator(net, x, y, "negative_loss", path=path)
+    evaluator = fk.Evaluator(net, x, y, "negative_loss")
+    evaluator.stacked = stacked
     flat = parameters_to_vector(net.parameters()).detach()
     found = [evaluator.utilities(flat.expand(3, -1)) for _ in range(2)]
     np.testing.assert_allclose(found, found[0][0], rtol=1e-6)
@@ -432,7 +436,7 @@ def test_a_utility_that_works_in_place_leaves_the_labels_alone():
     assert labels.tolist() == Y.tolist()
 
 
-def test_any_scoring_function_is_a_utility():
+def test_any_scoring_function_is_a_utility(monkeypatch):
     def accuracy(outputs, y):
         return (outputs.argmax(1) == y).double().mean()
 
@@ -440,9 +444,9 @@ def test_any_scoring_function_is_a_utility():
         return [-float(F.cross_entropy(outputs, y)), float(len(y))]
 
     for make in (lambda: fk.build("mlp-9", (1, 8, 8), 3), mlp, lambda: Hidden(mlp())):
-        for memory_mb in (None, 1):
-            by_name = values(make(), "accuracy", memory_mb=memory_mb)[0]
-            assert_close(values(make(), accuracy, memory_mb=memory_mb)[0], by_name)
+        for memory in (1 << 30, 1 << 20):
+            monkeypatch.setitem(evaluation._BYTES, "cpu", memory)
+            assert_close(values(make(), accuracy)[0], values(make(), "accuracy")[0])
         both, _ = values(make(), loss)
         assert (both[:, 1] == 61).all()
         assert_close(both[:, 0], values(make())[0])
@@ -563,10 +567,6 @@ NHWC = X.reshape(61, 8, 8, 1)
         (lambda: fk.Evaluator(mlp(), X), "y is missing beside x"),
         (lambda: fk.Evaluator(mlp(), DataLoader(torch.tensor(X))), "pairs (samples, labels)"),
         (lambda: fk.Evaluator(mlp(), X, Y + 0.5), "float64; accuracy needs"),
-        (
-            lambda: fk.Evaluator(Moody(mlp()), X, Y, path="stacked"),
-            "torch.vmap does not take Moody",
-        ),
         (lambda: values(mlp(), lambda out, y: None), "utility returned None"),
         (lambda: values(mlp(), lambda out, y: pd.Series(["a"])), "utility returned [a]"),
         (lambda: values(mlp(), lambda out, y: out), "utility returned float32[61, 3];"),

@@ -172,29 +172,10 @@ def policies() -> Iterator[Row]:
     yield "TruncatedMonteCarlo", fk.TruncatedMonteCarlo, {}, {
         "tolerance": real(0), "walks": walks, "from_zero": FLAG,
     }  # fmt: skip
-    share = {"share": real(0, 1)}
-    yield "Backdoor", federated.Backdoor, {"share": 0.5}, share | {"target": whole(0)}
-    yield "ClassesPerClient", federated.ClassesPerClient, {"k": 1}, {"k": whole(1)}
-    yield "FeatureNoise", federated.FeatureNoise, {"share": 0.5}, share
-    yield "LateJoiners", federated.LateJoiners, {"first": {0: 1}}, {
-        "first": [*(v for v in OBJECT if v != {}), {0.5: 1}, {-1: 1}, {0: -1}, {0: NAN}],
-    }  # fmt: skip
-    yield "ScaledUpdate", federated.ScaledUpdate, {"factor": 2.0}, {"factor": real()}
     yield "share_right", fk.share_right, {"margins": [[1.0, -1.0]]}, {
         "margins": [*OTHER, True, ["a"]],
     }  # fmt: skip
-    classes = {"n_classes": whole(2)}
-    yield "LabelFlip", federated.LabelFlip, {"n_classes": 3}, classes
-    yield "LabelNoise", federated.LabelNoise, {"share": 0.5, "n_classes": 3}, share | classes
-    yield "LabelPermutation", federated.LabelPermutation, {"n_classes": 3}, classes
-    yield "RandomData", federated.RandomData, {"n_classes": 3}, {"n_classes": whole(1)}
-    yield "RandomUpdate", federated.RandomUpdate, {}, {"scale": real()}
-    yield "Mixed", federated.Mixed, {"groups": ((1, fk.IID()),)}, {
-        "groups": [*OBJECT, [(1, "x")], [(0, fk.IID())], [(1.5, fk.IID())], [fk.IID()]],
-    }  # fmt: skip
-    yield "QuantitySkew", federated.QuantitySkew, {}, {
-        "alpha": real(0, above=True), "proportions": [*optional(NUMBERS), [0, 1], [-1, 2]],
-    }  # fmt: skip
+    yield "LabelFlip", federated.LabelFlip, {"n_classes": 3}, {"n_classes": whole(2)}
 
 
 def games() -> Iterator[Row]:
@@ -315,7 +296,7 @@ def federations() -> Iterator[Row]:
     }, {
         "model": OBJECT, "x": [*tensors, f.x_val * NAN, f.x_val + INF],
         "y": [*tensors, f.y_val * NAN, f.y_val + 0.5], "device": devices,
-        "utility": CHOICE, "memory_mb": optional(whole(1)), "path": CHOICE,
+        "utility": CHOICE,
     }  # fmt: skip
     yield "round_game", fk.round_game, {
         "module": w["evaluator"], "base": base, "trained": base + updates, "sizes": [1, 2],
@@ -344,7 +325,7 @@ def federations() -> Iterator[Row]:
         "rngs": [w["rng"]], "device": "cpu",
     }, {
         "model": OBJECT, "start": tensors,
-        "datasets": [[(x, y[:2])], [(x, y + 9)]], "path": CHOICE, "device": devices,
+        "datasets": [[(x, y[:2])], [(x, y + 9)]], "device": devices,
     }  # fmt: skip
     yield "make_federation", fk.make_federation, {
         "dataset": w["data"], "n_clients": 4, "scheme": fk.IID(), "seed": 0, "validation": 0.2,

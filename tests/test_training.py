@@ -7,6 +7,7 @@ from rounding import assert_trained_alike
 from test_models import lenet, mlp
 from torch import nn
 
+from fedkit.learning import training
 from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD, train_clients
 
@@ -75,14 +76,20 @@ CONFIGS = {
 }
 
 
-@pytest.mark.parametrize("path", ["loop", "stacked"])
+@pytest.fixture(params=[1, 128], ids=["one by one", "stacked"])
+def stack(request, monkeypatch):
+    """How many clients are one program, as on a CPU and on CUDA."""
+    monkeypatch.setattr(training, "_stack_size", lambda *_: request.param)
+
+
+@pytest.mark.usefixtures("stack")
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 @pytest.mark.parametrize("name", MODULES)
-def test_equals_a_plain_loop(name, config, path):
+def test_equals_a_plain_loop(name, config):
     arch, data = build(name, (1, 8, 8), 4), clients()
     start = torch.stack([arch.init(np.random.default_rng(i)) for i in range(len(data))])
     kept = start.clone()
-    got = train_clients(arch, start, data, config, generators(), path=path)
+    got = train_clients(arch, start, data, config, generators())
     for i, rng in enumerate(generators()):
         expected = plain(name, start[i], data[i], config, rng)
         assert_trained_alike(got[i], expected, start[i])
@@ -92,34 +99,24 @@ def test_equals_a_plain_loop(name, config, path):
     assert torch.equal(start, kept)
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_by_itself_it_takes_one_of_the_paths(name):
-    arch, data = build(name, (1, 8, 8), 4), clients()
-    start = torch.stack([arch.init(np.random.default_rng(i)) for i in range(len(data))])
-    loop, stacked, auto = (
-        train_clients(arch, start, data, CONFIGS["everything"], generators(), path=path)
-        for path in ("loop", "stacked", "auto")
-    )
-    assert torch.equal(auto, loop) or torch.equal(auto, stacked)
-
-
 @pytest.mark.parametrize("name", ["mlp-9", "resnet20"])
+@pytest.mark.usefixtures("stack")
 def test_a_client_does_not_depend_on_its_neighbours(name):
     arch, data = build(name, (1, 8, 8), 4), clients([9, 21, 14])
     start = arch.init(np.random.default_rng(0)).expand(3, -1)
     config = LocalSGD(0.05, momentum=0.9, batch_size=8)
-    together = train_clients(arch, start, data, config, generators(3), path="stacked")
-    one = train_clients(arch, start[2:], data[2:], config, generators(3)[2:], path="loop")
+    together = train_clients(arch, start, data, config, generators(3))
+    one = train_clients(arch, start[2:], data[2:], config, generators(3)[2:])
     assert_trained_alike(one[0], together[2], start[2])
 
 
-@pytest.mark.parametrize("path", ["loop", "stacked"])
-def test_an_overflow_stays_with_its_client(path):
+@pytest.mark.usefixtures("stack")
+def test_an_overflow_stays_with_its_client():
     arch, data = build("mlp-9", (1, 8, 8), 4), clients([20, 20, 20])
     data[1] = (data[1][0] * 1e30, data[1][1])
     start = arch.init(np.random.default_rng(0)).expand(3, -1)
     config = LocalSGD(1.0, batch_size=8, epochs=2)
-    got = train_clients(arch, start, data, config, generators(3), path=path)
+    got = train_clients(arch, start, data, config, generators(3))
     assert torch.isfinite(got).all(dim=1).tolist() == [True, False, True]
 
 

@@ -13,8 +13,7 @@ _LATER = homes(
         "LabelPermutation RandomData RandomUpdate ScaledUpdate",
         "federation": "Federation federation_from_arrays make_federation",
         "history": "History",
-        "partition": "ClassesPerClient Dirichlet IID Mavericks MissingClassWarning Mixed "
-        "Partitioner QuantitySkew",
+        "partition": "ClassesPerClient Dirichlet IID Mavericks Mixed Partitioner QuantitySkew",
         "policies": "ClassCosine Estimated Exact LateJoiners LeaveOneOut NoValue Proportional "
         "RandomValues ShuffledValues SizeAsValue SizeWeighted UniformSelection UniformWeights",
         "learners": "retraining_game",

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedkit.checks import having, real, whole
+from fedkit.checks import having, whole
 from fedkit.federated.federation import Federation, Transform
 from fedkit.streams import Streams
 
@@ -25,29 +25,17 @@ __all__ = [
 ]  # fmt: skip
 
 Pair = tuple[Tensor, Tensor]
+Rng = np.random.Generator
 
 
 class UpdateAttack(Protocol):
     """Misbehaviour with the update that a client sends."""
 
-    def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
+    def update(self, honest: Tensor, rng: Rng) -> Tensor:
         """What is sent in the place of the honest update ``[P]``."""
 
 
-def _drawn(share: float, n: int, rng: np.random.Generator) -> Tensor:
-    """Positions of a share of n samples, rounded to whole ones."""
-    return torch.from_numpy(rng.permutation(n)[: round(share * n)])
-
-
 # ------------------------------------------------------------------------- attacks on the data
-
-
-def _check_labels(attack: LabelFlip | LabelPermutation | LabelNoise, y: Tensor) -> None:
-    if len(y) and int(y.max()) >= attack.n_classes:
-        raise ValueError(
-            f"{type(attack).__name__} has n_classes={attack.n_classes}, and a label is "
-            f"{int(y.max())}; give the number of classes of the data"
-        )
 
 
 @dataclass(frozen=True)
@@ -59,7 +47,7 @@ class LabelFlip:
     def __post_init__(self) -> None:
         whole("n_classes", self.n_classes, 2)
 
-    def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
+    def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
         _check_labels(self, y)
         return x, self.n_classes - 1 - y
 
@@ -70,10 +58,7 @@ class LabelPermutation:
 
     n_classes: int
 
-    def __post_init__(self) -> None:
-        whole("n_classes", self.n_classes, 2)
-
-    def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
+    def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
         _check_labels(self, y)
         while True:
             order = rng.permutation(self.n_classes)
@@ -88,11 +73,7 @@ class LabelNoise:
     share: float
     n_classes: int
 
-    def __post_init__(self) -> None:
-        real("share", self.share, 0.0, 1.0)
-        whole("n_classes", self.n_classes, 2)
-
-    def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
+    def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
         _check_labels(self, y)
         wrong = _drawn(self.share, len(y), rng)
         shift = torch.from_numpy(rng.integers(1, self.n_classes, len(wrong)))
@@ -110,10 +91,7 @@ class FeatureNoise:
 
     share: float
 
-    def __post_init__(self) -> None:
-        real("share", self.share, 0.0, 1.0)
-
-    def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
+    def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
         noise = torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
         return (1 - self.share) ** 0.5 * x + self.share**0.5 * noise, y
 
@@ -124,10 +102,7 @@ class RandomData:
 
     n_classes: int
 
-    def __post_init__(self) -> None:
-        whole("n_classes", self.n_classes, 1)
-
-    def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
+    def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
         noise = rng.standard_normal(x.shape, dtype=np.float32)
         return torch.from_numpy(noise), torch.from_numpy(rng.integers(0, self.n_classes, len(y)))
 
@@ -139,17 +114,26 @@ class Backdoor:
     share: float
     target: int = 0
 
-    def __post_init__(self) -> None:
-        real("share", self.share, 0.0, 1.0)
-        whole("target", self.target, 0)
-
-    def __call__(self, x: Tensor, y: Tensor, rng: np.random.Generator) -> Pair:
+    def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
         images, labels = x.clone(), y.clone()
         chosen = _drawn(self.share, len(y), rng)
         if len(chosen):
             images[chosen, ..., -3:, -3:] = x.max()
             labels[chosen] = self.target
         return images, labels
+
+
+def _check_labels(attack: LabelFlip | LabelPermutation | LabelNoise, y: Tensor) -> None:
+    if len(y) and int(y.max()) >= attack.n_classes:
+        raise ValueError(
+            f"{type(attack).__name__} has n_classes={attack.n_classes}, and a label is "
+            f"{int(y.max())}; give the number of classes of the data"
+        )
+
+
+def _drawn(share: float, n: int, rng: Rng) -> Tensor:
+    """Positions of a share of n samples, rounded to whole ones."""
+    return torch.from_numpy(rng.permutation(n)[: round(share * n)])
 
 
 # ----------------------------------------------------------------------- attacks on the update
@@ -161,10 +145,7 @@ class RandomUpdate:
 
     scale: float = 1.0
 
-    def __post_init__(self) -> None:
-        real("scale", self.scale)
-
-    def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
+    def update(self, honest: Tensor, rng: Rng) -> Tensor:
         noise = torch.from_numpy(rng.standard_normal(len(honest), dtype=np.float32))
         noise = noise.to(honest.device)
         return noise * (self.scale * honest.norm() / noise.norm())
@@ -174,7 +155,7 @@ class RandomUpdate:
 class FreeRider:
     """Sends the global model back: an update of zero (FedMS, section 5.1)."""
 
-    def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
+    def update(self, honest: Tensor, rng: Rng) -> Tensor:
         return torch.zeros_like(honest)
 
 
@@ -184,10 +165,7 @@ class ScaledUpdate:
 
     factor: float
 
-    def __post_init__(self) -> None:
-        real("factor", self.factor)
-
-    def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
+    def update(self, honest: Tensor, rng: Rng) -> Tensor:
         return self.factor * honest
 
 

@@ -103,8 +103,8 @@ class Federation:
     def summary(self) -> dict[str, float]:
         """How unequal the clients are, before any transform.
 
-        Numbers of clients and of empty ones, their sizes, and over those with data ``classes``
-        (mean number held) and ``dominance`` (mean share of a client's most frequent class).
+        ``classes`` (mean number held) and ``dominance`` (mean share of a client's most frequent
+        class) are of the clients with data.
         """
         sizes, counts = self.sizes, self.label_counts
         held = counts[sizes > 0]
@@ -154,7 +154,7 @@ def make_federation(
     validation: float = 0.01,
     validation_from: Literal["train", "test"] = "train",
     imbalance_factor: float | None = None,
-    empty: Literal["keep", "refill", "error"] = "keep",
+    empty: Literal["keep", "refill"] = "keep",
     min_size: int = 1,
 ) -> Federation:
     """Make a federation of a data set.
@@ -170,11 +170,11 @@ def make_federation(
     validation : float
         Fraction of the images that the server holds out, before the long tail.
     validation_from : {"train", "test"}
-        Which images they are taken from.  "test" leaves the rest of the test set for testing.
+        Which images they are taken from.
     imbalance_factor : float, optional
-        See :func:`~fedkit.federated.partition.long_tail`; None leaves the classes as they are.
-    empty, min_size
-        See :func:`~fedkit.federated.partition.fill_empty`.
+        Size of the last class relative to the first, in between they fall off exponentially.
+    empty : {"keep", "refill"}
+        Leave clients that are too small, or fill them up from the largest to `min_size` samples.
 
     Returns
     -------
@@ -183,6 +183,8 @@ def make_federation(
     """
     streams = Streams(seed).child("federation")
     choice("validation_from", validation_from, ("train", "test"))
+    choice("empty", empty, ("keep", "refill"))
+    whole("min_size", min_size, 1)
     having("dataset", dataset, "x_train", "y_train", "to_float")
     having("scheme", scheme, "split")
     train, test = (dataset.x_train, dataset.y_train), (dataset.x_test, dataset.y_test)
@@ -255,26 +257,24 @@ def federation_from_arrays(
     clients : sequence of pairs, DataLoaders or Datasets
         Features and labels of each client.  Features are finite numbers of the shape (N, columns),
         (N, H, W) or (N, C, H, W), alike for all but N; labels are whole numbers from 0, of the
-        shape (N,).  A client may have no samples: (0, columns), (0,).
+        shape (N,).
     test, validation : pair, DataLoader or Dataset
         The server's test and validation data, in the same form; without `validation` it is empty.
     n_classes : int, optional
         By default one more than the largest label.
     name : str
     seed : int
-        Root seed of what clients do to their data (see :meth:`Federation.with_transforms`).
+        Root seed of what clients do to their data.
 
     Returns
     -------
     Federation
-        Columns become images of one channel and one row, so that ``fk.build("mlp-16",
-        federation.input_shape, federation.n_classes)`` takes them.
+        Columns become images of one channel and one row.
 
     Raises
     ------
     ValueError
-        If there are no clients with data, an array is not as above, or a frame of features has a
-        column that is called as the labels; the message names whose.
+        If there are no clients with data, or an array is not as above; the message names whose.
 
     Warns
     -----

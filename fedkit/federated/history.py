@@ -24,7 +24,7 @@ __all__ = ["History"]
 
 
 @one_line
-@dataclass
+@dataclass(eq=False)
 class History:
     """What happened: one dictionary per (seed, round) and per (seed, round, participant).
 
@@ -32,13 +32,11 @@ class History:
     ----------
     rounds : list of dict
         seed, round (from 1), accuracy (test, fraction, NaN where not measured), evaluations,
-        calls, scale (what turns values into the utility's units: the gain that a normalised round
-        was divided by, 0 where they are no gains, as in FedMS's query, else 1),
-        left_out (the clients dropped for an unusable update), and what the probe gave.
+        calls, scale (turns values into the utility's units; 0 where they are no gains), left_out
+        (clients whose update was not usable), last, and what the probe gave.
     clients : list of dict
         seed, round, client, value, standard_error, degrees_of_freedom (infinite where nothing is
-        sampled, NaN where too few units are), weight (NaN where the aggregation returned the next
-        model).
+        sampled, NaN where too few units are), weight (NaN where none was told).
     seconds : dict of str to float
         Wall time by phase, over all rounds; not part of the result.
     models : float32[R, P]
@@ -49,15 +47,6 @@ class History:
     clients: list[dict[str, Any]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     models: torch.Tensor | None = None
-
-    def __eq__(self, other: object) -> bool:
-        """Whether the same happened, bit by bit, NaN being equal to NaN, in whatever time."""
-        if not isinstance(other, History):
-            return NotImplemented
-        mine, others = (json.dumps([h.rounds, h.clients], default=repr) for h in (self, other))
-        if self.models is None or other.models is None:
-            return mine == others and self.models is other.models
-        return mine == others and torch.equal(self.models, other.models)
 
     def add(
         self,
@@ -85,8 +74,8 @@ class History:
     def clients_frame(self) -> pd.DataFrame:
         """One row per seed, round and participant.
 
-        A `value` of a normalised round is a share of the round's own gain; `contribution`, the
-        value times the round's `scale`, is in the units of the utility, in which rounds add up.
+        `contribution`, the value times the round's `scale`, is in the units of the utility, in
+        which rounds add up.
         """
         scales = {(row["seed"], row["round"]): row["scale"] for row in self.rounds}
         frame: pd.DataFrame = need("pandas", "run").DataFrame(self.clients)
@@ -101,10 +90,7 @@ class History:
         return {row["seed"]: row["accuracy"] for row in self.rounds if row["last"]}
 
     def contributions(self, seed: int | None = None) -> Valuation:
-        """Add the values of all rounds up, one total per client that took part.
-
-        Values of normalised rounds, shares of a round's own gain, are turned back into the units of
-        the utility, in which rounds add up: a round that gained little decides little.
+        """Add the values of all rounds up, in the units of the utility, per client that took part.
 
         Parameters
         ----------
@@ -115,8 +101,7 @@ class History:
         -------
         Valuation
             float64[clients] or [clients, m] with the clients' numbers as names.  Standard errors
-            are those of independent rounds, with Satterthwaite's degrees of freedom: the error of
-            sampling coalitions, and not what another run would give.
+            are of sampling coalitions, and not of what another run would give.
         """
         seeds = sorted({row["seed"] for row in self.rounds})
         if not seeds:

@@ -63,14 +63,7 @@ class LateJoiners:
 
     first: Mapping[int, int]
 
-    def __post_init__(self) -> None:
-        for client, start in having("first", self.first, "items").items():
-            whole("a client in first", client, 0)
-            whole(f"first[{client}]", start, 0)
-
     def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        if max(self.first, default=-1) >= len(table.sizes):
-            raise ValueError(f"client {max(self.first)} in first does not exist")
         absent = [i for i, start in self.first.items() if table.round < start]
         return draw(np.setdiff1d(table.available, absent), k, rng)
 
@@ -88,7 +81,7 @@ class NoValue:
     """FedAvg: nobody is valued; every value is 0."""
 
     def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
-        return [unsampled(np.zeros(len(r.participants)), "none") for r in rounds]
+        return [unsampled(np.zeros(len(r.sizes)), "none") for r in rounds]
 
 
 @dataclass(frozen=True)
@@ -104,19 +97,14 @@ class RandomValues:
     """Control: a uniform draw from the simplex; like normalised Shapley values it sums to 1."""
 
     def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
-        found = []
-        for r in rounds:
-            rng = r.streams.generator("random values")
-            found.append(unsampled(rng.dirichlet(np.ones(len(r.participants))), "random"))
-        return found
+        draws = [r.streams.generator("random values") for r in rounds]
+        ones = [np.ones(len(r.sizes)) for r in rounds]
+        return [unsampled(rng.dirichlet(x), "random") for rng, x in zip(draws, ones, strict=True)]
 
 
 @dataclass(frozen=True)
 class ShuffledValues:
     """Control: another policy's values, dealt to the round's participants at random.
-
-    The values are as unequal as the policy's own: whatever differs then comes from *whose* they
-    are.
 
     Parameters
     ----------
@@ -134,13 +122,8 @@ class ShuffledValues:
         for r, v in zip(rounds, self.policy(rounds), strict=True):
             order = r.streams.generator("shuffled values").permutation(len(v.values))
             freedom = None if v.degrees_of_freedom is None else v.degrees_of_freedom[order]
-            moved = replace(
-                v,
-                values=v.values[order],
-                standard_errors=v.standard_errors[order],
-                degrees_of_freedom=freedom,
-            )
-            dealt.append(moved)
+            moved = {"values": v.values[order], "standard_errors": v.standard_errors[order]}
+            dealt.append(replace(v, **moved, degrees_of_freedom=freedom))
         return dealt
 
 
@@ -149,12 +132,7 @@ class ClassCosine:
     """ShapFed's class-specific scores (Tastan et al. 2024; FedOwen's Algorithm 7, line 1).
 
     The score of a participant, in [-1, 1], is the mean over classes of the cosine between its
-    last-layer update for the class (row of the weight matrix and bias) and the averaged one.
-
-    Notes
-    -----
-    The average is by data size, as in Algorithm 7.  Tastan et al. weigh it with the scores of the
-    rounds before, and keep a running mean of these.
+    last-layer update for the class (row of the weight matrix and bias) and the average by size.
     """
 
     def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
@@ -178,12 +156,11 @@ class Estimated:
     ----------
     estimator : Estimator
     budget : int or None
-        Utility evaluations per round; FedOwen's N x M.
+        Utility evaluations per round.
     count : {"calls", "distinct"}
-        What the budget counts; FedOwen counts calls.
+        What the budget counts.
     normalised : bool
-        Value the normalised game, as FedOwen does.  Evaluating the empty and the grand coalition
-        for that is outside the budget, for every estimator alike.
+        Value the normalised game; the empty and the grand coalition are then outside the budget.
     no_gain : {"shift", "absolute", "divide", "raise"}
         What is done in a round without a gain, see ``fk.normalise``.
     """
@@ -256,9 +233,9 @@ class UniformWeights:
 
 @dataclass(frozen=True)
 class Proportional:
-    """Weights proportional to ``max(value, 0)``; uniform where no value is positive.
+    """Weights proportional to ``max(value, 0)`` (ShapFed-WA; FedOwen's Algorithm 7, line 2).
 
-    ShapFed-WA as FedOwen prints it (Algorithm 7, line 2), with negative scores cut at 0.
+    They are uniform where no value is positive.
     """
 
     def __call__(self, r: Round, valuation: Valuation, table: ClientTable) -> Tensor:

@@ -1,7 +1,6 @@
 """Federated training from scratch with chosen amounts of data: many federations in lockstep.
 
-A coalition is a federation in which the others use no data, FedCCEA's simulator draws amounts anew
-in every round, and a removal experiment sets some of them to zero.
+A coalition is a federation in which the others use no data.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ def train_with_sizes(
 
     Parameters
     ----------
-    federation : Federation
-    architecture : Model
+    federation, architecture
+        Clients, and the model that they train.
     local : LocalSGD
         Local training; every client goes through its samples in the same order.
     sizes : int array (B, R, n)
@@ -73,33 +72,21 @@ def train_with_sizes(
         Root seed of the initial model, which all B federations share.
     every_round : bool
         False: test after the last round only.
-    device : optional
-        None takes CUDA where it is available.
     path : {"auto", "weights", "samples"}
-        Local training by :func:`~fedkit.learning.training.train_clients`, or in sample space
-        (:mod:`fedkit.federated.sample_space`): equal up to rounding.  "auto" takes what was faster
-        in ``benchmarks/lockstep.py``.  Who tampers with updates goes by weights.
-    progress : bool
-        Show a progress bar.
+        Local training by ``fk.train_clients``, or in sample space; "auto" takes what is faster.
     weights : float array (B, n), optional
         Weights of the clients' models in the place of the used sizes, at least 0; in each round
         they are shared out among those who use data.
     adversaries : Adversaries, optional
-        Clients that send other updates than their training gave, as in a round; `federation` is
-        that of their ``data``.
+        Clients that send other updates than they trained; `federation` is that of their ``data``.
     utility : {"accuracy"} or callable
-        What is measured on the test data, as in :class:`~fedkit.learning.evaluation.Evaluator`.
+        What is measured on the test data, as ``fk.Evaluator`` takes it.
 
     Returns
     -------
     float64[B, R], or float64[B, 1]
         Test accuracy after each round, in [0, 1]; with a last axis where a utility is a vector.
-
-    Notes
-    -----
-    The next global model is the mean of the clients' models weighted by the used sizes
-    (FedCCEA, section 3.1); a round in which nobody uses data leaves the model as it is.  A
-    federation that overflows is taken to answer class 0 always.
+        A federation that overflows is taken to answer class 0 always.
 
     Raises
     ------
@@ -265,16 +252,15 @@ def federation_game(
     Parameters
     ----------
     federation, architecture, local, seed, device
-        As in :func:`train_with_sizes`.
+        As in ``fedkit.federated.train_with_sizes``.
     rounds : int
         Communication rounds; all members take part in all of them with all their data.
     chunk : int
         Coalitions that are trained together.
     train : callable
-        :func:`train_with_sizes`, or a
-        :class:`~fedkit.federated.retraining_cache.RetrainingCache` that remembers.
+        ``train_with_sizes``, or a ``RetrainingCache`` that remembers.
     adversaries : Adversaries, optional
-        Who changes its update, as in :func:`train_with_sizes`; a cache knows nobody who does.
+        Who changes its update; a cache knows nobody who does.
 
     Returns
     -------

@@ -25,19 +25,14 @@ TOLERANCE = 0.01
 
 
 class RetrainingCache:
-    """:func:`~fedkit.federated.retraining.train_with_sizes` with a memory on disk.
+    """``train_with_sizes`` with a memory on disk.
 
     Parameters
     ----------
     folder : path
-        One file per federation, test set, network, local training and seed.
-
-    Notes
-    -----
-    A file's name holds a hash of all of these, images and labels included; within it a federation
-    is known by its sizes.  Of a torch module that is layers, parameters and buffers: one whose
-    ``forward`` turns on other attributes needs a folder of its own.  The first time that a file is
-    used one remembered federation is trained again, which tells whether the code has changed since.
+        One file per federation, test set, network, local training and seed.  Of a torch module
+        that is layers, parameters and buffers: one whose ``forward`` turns on other attributes
+        needs a folder of its own.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -60,7 +55,8 @@ class RetrainingCache:
     ) -> FloatArray:
         """Return test accuracies as ``train_with_sizes`` does, training only what is new.
 
-        A ValueError tells if a remembered federation, trained again, reaches another accuracy.
+        When a file is first used one of its federations is trained again, and a ValueError tells
+        if it reaches another accuracy.
         """
         used = check_sizes(federation, sizes)
         tests = len(federation.y_test)

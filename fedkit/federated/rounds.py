@@ -1,8 +1,7 @@
 """The round loop: select, train, value, aggregate, remember.
 
-Several federations (replicates, one seed each) run in lockstep, and a replicate gives the same
-numbers alone and among others, up to the rounding of float32: every draw comes from a stream named
-by seed, round and client.
+Several federations (replicates, one seed each) run in lockstep.  A replicate gives the same numbers
+alone and among others, as every draw comes from a stream named by seed, round and client.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -53,8 +53,7 @@ class ClientTable:
     sizes : int64[n]
         Training samples per client.
     label_counts : int64[n, classes]
-        Training samples per client and class, for the policies that may see them: by the true
-        labels, before clients misuse their data (`losses` are of the data after it).
+        Training samples per client and class, by the true labels.
     values : float64[n] or float64[n, m]
         Contribution of each client as the strategy remembers it; zero before its first round.
     counts : int64[n]
@@ -66,8 +65,8 @@ class ClientTable:
     memory : dict
         Further arrays and tensors that policies keep from round to round.
     losses : callable
-        ``losses(ids)`` asks clients for the mean loss of the global model on their data,
-        float64[len(ids)], in nats.  Set by the round loop.
+        ``losses(ids)`` is the mean loss of the global model on the data that each of these clients
+        trains on, float64[len(ids)], in nats.
     """
 
     sizes: IntArray
@@ -125,7 +124,7 @@ class Round:
     streams : Streams
         Random streams of this round.
     left_out : tuple of int
-        Clients that were selected and whose update was not usable (:meth:`finite`).
+        Clients that were selected and whose update was not usable.
     noted : list of float64[k]
         Weights that :meth:`average` was given.
     """
@@ -151,8 +150,8 @@ class Round:
     def game(self, normalised: bool = False, no_gain: NoGainRule = "shift") -> Game:
         """The coalition game of the round: v(S) is the utility of the model of S.
 
-        Normalised, v(empty) = 0 and v(N) = 1; a round without a gain follows `no_gain`
-        (``fk.normalise``), by default it is only shifted.
+        Normalised, v(empty) = 0 and v(N) = 1; a round without a gain follows `no_gain`, as in
+        ``fk.normalise``.
         """
         sizes = self.sizes if self.weighting == "size" else np.ones(len(self.sizes))
         game = game_of_updates(self.evaluator, self.base, self.updates, sizes.astype(np.float64))
@@ -216,33 +215,23 @@ Remember = Callable[[ClientTable, IntArray, Valuation], None]
 Probe = Callable[[Round, Valuation], dict[str, float]]
 Attack = Callable[[Round], Tensor]
 
-#: the form of each policy, and the methods of objects that once stood in its place
 _FORMS = {
-    "select": ("(table, k, rng) -> client numbers", ("select",)),
-    "value": ("(rounds) -> valuations", ("value",)),
-    "aggregate": ("(round, valuation, table) -> next model", ("weights", "step")),
-    "remember": ("(table, ids, valuation)", ()),
+    "select": "(table, k, rng) -> client numbers",
+    "value": "(rounds) -> valuations",
+    "aggregate": "(round, valuation, table) -> next model, such as round.average(weights)",
+    "remember": "(table, ids, valuation)",
 }
 
 
 def check_policy(name: str, policy: object) -> None:
     """Refuse what has not the form of the policy `name`, and show the form."""
+    kind = getattr(policy, "__name__", type(policy).__name__)
+    told = f"; make one: {kind}(...)" if isinstance(policy, type) else ""
     if isinstance(policy, Estimator):  # it values games, and is told how it would value rounds
-        kind = type(policy).__name__
-        raise ValueError(
-            f"{name} is {kind}(), which estimates a game; wrap it for rounds: "
-            f"fk.Estimated(fk.{kind}(), budget=60)"
-        )
-    if callable(policy) and not isinstance(policy, type):
-        return
-    form, methods = _FORMS[name]
-    told = f"; make one: {policy.__name__}(...)" if isinstance(policy, type) else ""
-    for method in methods:
-        if not told and hasattr(policy, method):
-            told = f", such as its method: {name}=policy.{method}"
-            if method == "weights":
-                told = ", which returns round.average(weights)"
-    raise ValueError(f"{name} is {brief(policy)}; expected a function {form}{told}")
+        told = f"; wrap it for rounds: fk.Estimated(fk.{kind}(), budget=60)"
+    if told or not callable(policy):
+        form = _FORMS[name]
+        raise ValueError(f"{name} is {brief(policy)}; expected a function {form}{told}")
 
 
 def keep_latest(table: ClientTable, ids: IntArray, valuation: Valuation) -> None:
@@ -251,10 +240,7 @@ def keep_latest(table: ClientTable, ids: IntArray, valuation: Valuation) -> None
 
 
 def keep_total(table: ClientTable, ids: IntArray, valuation: Valuation) -> None:
-    """A client's value is the sum over its rounds, in the units of the utility.
-
-    Values of a normalised round, shares of its gain, are multiplied by that gain.
-    """
+    """A client's value is the sum over its rounds, in the units of the utility."""
     table.values[ids] += valuation.values * valuation.scale
 
 
@@ -265,11 +251,9 @@ class Strategy:
     Parameters
     ----------
     select : callable
-        ``select(table, k, rng)`` returns distinct client numbers: `k` of them, or fewer, or all
-        where a method's first round asks everybody.
+        ``select(table, k, rng)`` returns distinct client numbers, about `k` of them.
     value : callable
-        ``value(rounds)`` returns one valuation per round, over its participants; rounds are read,
-        and not changed.
+        ``value(rounds)`` returns one valuation per round, over its participants.
     aggregate : callable
         ``aggregate(round, valuation, table)`` returns the next model, float32[P], such as
         ``round.average(weights)``; the table knows the round already.
@@ -458,24 +442,18 @@ class _Run:
         if not len(f.y_test):
             raise ValueError("the federation has no test data, on which models are scored")
         check_batches(self.model, self.plan.local, f.sizes.tolist())
-        evaluator, test = cast(Evaluator, _Nobody()), None
-        if len(f.y_val):
-            evaluator = Evaluator(
-                self.model, f.x_val, f.y_val, self.plan.utility, device=self.device
-            )
-        for other in self.replicates:  # one test set on the device for all
-            if other.federation.x_test is f.x_test and other.federation.y_test is f.y_test:
-                test = other.test
+        judge = partial(Evaluator, self.model, device=self.device)
+        evaluator: Any = judge(f.x_val, f.y_val, self.plan.utility) if len(f.y_val) else _Nobody()
+        tests = [  # one test set on the device for all
+            r.test
+            for r in self.replicates
+            if r.federation.x_test is f.x_test and r.federation.y_test is f.y_test
+        ]
+        test = tests[0] if tests else judge(f.x_test, f.y_test)
+        table = ClientTable.new(f.sizes, f.label_counts, self.strategy.outputs)
         start = self.model.init(Streams(seed).generator("model")).to(self.device)
-        replicate = _Replicate(
-            federation=f,
-            seed=seed,
-            evaluator=evaluator,
-            test=test or Evaluator(self.model, f.x_test, f.y_test, device=self.device),
-            table=ClientTable.new(f.sizes, f.label_counts, self.strategy.outputs),
-            model=start,
-        )
-        replicate.table.losses = replicate.losses
+        replicate = _Replicate(f, seed, evaluator, test, table, start)
+        table.losses = replicate.losses
         self.replicates.append(replicate)
 
     def lap(self, phase: str | None = None) -> None:
@@ -484,8 +462,7 @@ class _Run:
             torch.cuda.synchronize()
         now = time.perf_counter()
         if phase is not None:
-            seconds = self.history.seconds
-            seconds[phase] = seconds.get(phase, 0.0) + now - self.clock
+            self.history.seconds[phase] = self.history.seconds.get(phase, 0.0) + now - self.clock
         self.clock = now
 
     def round(self, t: int) -> None:
@@ -500,10 +477,7 @@ class _Run:
         ]
         valuations = self.value(rounds)
         self.lap("value")
-        for replicate, ids, r, valuation in zip(
-            self.replicates, chosen, rounds, valuations, strict=True
-        ):
-            replicate.table.missed[np.setdiff1d(ids, r.participants)] += 1
+        for replicate, r, valuation in zip(self.replicates, rounds, valuations, strict=True):
             self.aggregate(replicate, r, valuation)
             self.write(replicate, r, valuation)
         self.lap("aggregate and test")
@@ -551,6 +525,7 @@ class _Run:
     def aggregate(self, replicate: _Replicate, r: Round, valuation: Valuation) -> None:
         """Remember the values, and take the step."""
         table = replicate.table
+        table.missed[list(r.left_out)] += 1
         table.counts[r.participants] += 1
         self.strategy.remember(table, r.participants, valuation)
         model = self.strategy.aggregate(r, valuation, table)
@@ -588,43 +563,36 @@ def run(
     federations : sequence of Federation
         One per replicate; they may share their tensors.
     architecture : Model or torch.nn.Module
-        Of a module every seed starts from its state, and clients train in training mode all
-        parameters that ask for a gradient; running statistics are averaged with them.
+        Of a module every seed starts from its state, and clients train all parameters that ask for
+        a gradient; running statistics are averaged with them.
     strategy, plan
         The policies, and what is fixed across strategies.
     seeds : sequence of int
-        Root seed per replicate.  Equal seeds give equal initial models and client batches under
-        different strategies, and equal draws of one selection, so comparisons can be paired.
+        Root seed per replicate.  Under equal seeds strategies have equal initial models and client
+        batches, so comparisons can be paired.
     device : optional
         None takes CUDA where it is available.
     probe : callable or None
         Called with every round and its valuation; the numbers that it returns, by names that
         the history does not have, join it.
     attack : callable or None
-        Maps a round to the updates that reach the server, float32[k, P]: misbehaving clients.
-        That of ``fk.Adversaries`` comes with the federations of their ``data``.
+        Maps a round to the updates that reach the server, float32[k, P]; that of
+        ``fk.Adversaries`` comes with the federations of their ``data``.
     progress : bool
         Show a progress bar.
 
     Returns
     -------
     History
-        Rounds, clients and times of all replicates.
+        Rounds, clients and times of all replicates.  An exception carries the `history` of the
+        rounds before it.
 
     Raises
     ------
     ValueError
         If seeds and federations do not match, there are fewer clients than participants, no
         client owns data, a policy returns what is no selection, no values or no model, or no
-        update of a round is finite.
-
-    Notes
-    -----
-    An exception, of a policy of one's own or an interruption, carries the `history` of the rounds
-    before it.
-
-    An update that is not finite, or so long that its squared length is not (about 10¹⁹), is left
-    out of its round: neither valued nor aggregated, and the client's remembered value stays.
+        update of a round is finite; one that is not is left out of its round.
     """
     seeds = _checked(federations, strategy, plan, seeds, probe, attack)
     place = find_device(device)

@@ -59,10 +59,10 @@ class SampleSpace:
     def add_updates(
         self, models: list[Tensor], used: IntArray, share: Tensor, total: list[Tensor]
     ) -> None:
-        """Train, and add ``share * (trained - models)`` to `total`, a running mean, in place.
+        """Train, and add ``share * (trained - models)`` to `total` in place.
 
         `models` and `total` are float32 tensors [B, ...] as ``arch.split`` gives them; each model
-        trains on the first `used` samples, int64 [B], and one with none is left out.
+        trains on the first `used` samples, int64 [B].
         """
         order = np.argsort(-used, kind="stable")
         order = order[used[order] > 0]

@@ -1,11 +1,10 @@
 """Utilities of coalition models on one validation set.
 
 The model of a coalition is linear in the clients' updates, and so are the outputs of its first
-linear or convolutional layer, before any activation.  For a coalition with weights w,
-``(W_0 + sum w_i D_i) x = W_0 x + sum w_i D_i x``: the k + 1 outputs of base and updates give those
-of every coalition by one matrix product.  Convolutions need no outputs to start from: coalitions
-convolve the same images, so that their weights, side by side, are one convolution with many
-channels (as fast as the product, and small requests cost no more).
+linear layer, before any activation: ``(W_0 + sum w_i D_i) x = W_0 x + sum w_i D_i x``.  The k + 1
+outputs of base and updates give those of every coalition by one matrix product.  Where the first
+layer is a convolution, the weights of several coalitions, side by side, are one convolution of the
+same images with many channels.
 """
 
 from __future__ import annotations
@@ -34,6 +33,8 @@ Named = Literal["accuracy", "negative_loss", "class_accuracy", "margins"]
 Score = Callable[[Tensor, Tensor], Any]
 Array = Tensor | np.ndarray
 
+# Bytes of working memory of one call, beside rows and samples.
+_BYTES = {"cpu": 1 << 30, "cuda": 1 << 33}
 # Shares of a CPU's last-level cache, all chosen by measurement: bytes of a group of coalitions, and
 # of one activation of one model; columns of one matrix product; scalars of a convolution's output
 # that its pool still finds there; and channels of convolutions side by side.
@@ -64,8 +65,7 @@ class Evaluator:
     Parameters
     ----------
     model : torch.nn.Module or Model
-        A module is copied and put into evaluation mode; its state comes from rows
-        (:class:`~fedkit.learning.models.Model`).
+        A module is copied and put into evaluation mode; its state comes from rows.
     x : tensor or array ``[N, ...]``, DataLoader or Dataset of pairs
         Validation samples, at least one.
     y : tensor or array ``[N]``, optional
@@ -73,25 +73,17 @@ class Evaluator:
     utility : {"accuracy", "negative_loss", "class_accuracy", "margins"} or callable
         Share of correct predictions in [0, 1]; minus the mean cross-entropy in nats; the accuracy
         on each class, a vector; or for each sample the logit of its class less the largest other,
-        a vector, positive where the prediction is correct (:func:`share_right` makes the accuracy
-        of it).  A model with a NaN among its logits has the utility NaN.
+        a vector, positive where the prediction is correct.  A model with a NaN among its logits
+        has the utility NaN.
         A function gets the outputs ``[N, ...]`` of one model and y, and returns a number or a
         vector, larger for better; of the losses of torch and scikit-learn give the negative.
     device : optional
         CUDA if there is one, otherwise the CPU.
-    memory_mb : int, optional
-        Bound on the working memory of one call, in MiB, beside rows and samples; the default is
-        1024 on the CPU and 8192 on CUDA.  Results do not depend on it (up to rounding).
-    path : {"auto", "stacked", "loop"}
-        Whether the layers behind the first run for many coalitions at once.  "auto" does so
-        where ``torch.vmap`` takes them, on CUDA and for networks without a further convolution.
 
     Attributes
     ----------
-    path : str
-        The way taken: "first layer, stacked" and "first layer, loop" share the first layer among
-        coalitions (of a ``Sequential`` whose parameters lie in linear layers and convolutions);
-        "stacked" and "loop" do not.
+    stacked : bool
+        Whether the layers behind the first run for many models at once, by ``torch.vmap``.
 
     Raises
     ------
@@ -116,8 +108,6 @@ class Evaluator:
     >>> def fit(outputs, y):
     ...     return -float((outputs[:, 0] - y).square().mean())
     >>> evaluator = fk.Evaluator(net, x, x.sum(dim=1), fit)
-    >>> evaluator.path
-    'first layer, stacked'
     >>> len(fk.shapley(fk.round_game(evaluator, base, base + updates, [20, 10, 20])).values)
     3
     """
@@ -130,12 +120,7 @@ class Evaluator:
         utility: Named | Score = "accuracy",
         *,
         device: str | torch.device | None = None,
-        memory_mb: int | None = None,
-        path: Literal["auto", "stacked", "loop"] = "auto",
     ) -> None:
-        if memory_mb is not None:
-            checks.whole("memory_mb", memory_mb, 1)
-        checks.choice("path", path, ("auto", "stacked", "loop"))
         self.device = find_device(device)
         x, y = samples_of(x, y)
         if not (callable(utility) or y.is_floating_point() or y.is_complex()):
@@ -154,21 +139,14 @@ class Evaluator:
             _doubt_mixed_rows(utility, y)
         self.model, self.utility = model.on(self.device), utility
         self._dtype = model.row_dtype
-        cuda = self.device.type == "cuda"
-        self._bytes = (memory_mb or (8192 if cuda else 1024)) << 20
-        dtype = model.example.dtype
-        self.x = x.to(self.device, dtype, copy=True).contiguous()
+        self.x = x.to(self.device, model.example.dtype, copy=True).contiguous()
         self.y = y.to(self.device, None if callable(utility) else torch.int64, copy=True)
         self._counts = counts.to(self.device, torch.float64)
         self._head = _FirstLayer.of(self.model)
-        flat = not (self._head.rest if self._head else model).has_convolution
-        if path == "stacked" and not model.stackable:
-            raise ValueError(f'torch.vmap does not take {model.name}; use path="loop"')
-        wanted = path == "stacked" or (path == "auto" and (cuda or flat))
-        self._stacked = wanted and model.stackable
-        self.path = ("first layer, " if self._head else "") + (
-            "stacked" if self._stacked else "loop"
-        )
+        self._bytes = _BYTES["cuda" if self.device.type == "cuda" else "cpu"]
+        # grouped convolutions are slower than one model after the other on a CPU
+        slow = (self._head.rest if self._head else model).has_convolution
+        self.stacked = (self.device.type == "cuda" or not slow) and model.stackable
         self._peak = 3 * 4 * model.widest  # bytes of live activations per image and model
         self._convolves = bool(self._head and isinstance(self._head.layer, nn.Conv2d))
 
@@ -191,17 +169,10 @@ class Evaluator:
         return Prepared(own("base", base), own("updates", updates))
 
     def evaluate(self, prepared: Prepared, weights: np.ndarray | Tensor) -> np.ndarray:
-        """Utility of ``base + weights @ updates``.
+        """Utility of ``base + weights @ updates``: float64 ``[B]``, or ``[B, classes]``.
 
-        Parameters
-        ----------
-        prepared : Prepared
-            Keeps the first layer's outputs for the next call where the memory bound allows it.
-        weights : array or tensor ``[B, k]``
-
-        Returns
-        -------
-        float64 array ``[B]``, or ``[B, classes]`` for "class_accuracy"
+        Weights are ``[B, k]``.  The first layer's outputs are kept for the next call where they
+        fit in memory.
         """
         # Preparing costs about k + 1 models: it waits until as much was spent without, so that a
         # round of small requests costs at most twice what was best.
@@ -281,7 +252,7 @@ class Evaluator:
 
     def _row_groups(self, rows: Tensor, images: int, direct: bool) -> Iterator[slice]:
         """Groups of coalitions, bounded in memory and enough of them for every core."""
-        per_row = 4 * self.model.size + (images * self._peak if self._stacked else 0)
+        per_row = 4 * self.model.size + (images * self._peak if self.stacked else 0)
         if self._head and (self._convolves or not direct):
             hidden = 4 if self._convolves else 8  # a product has its own and that of the ReLU
             per_row += images * hidden * self._head.width
@@ -321,7 +292,7 @@ class Evaluator:
             else:
                 head.combine(rows, first.flatten(1), hidden)
             model, x = head.rest, hidden.view(len(rows), len(x), *head.shape)
-        if self._stacked and len(rows) > 1:
+        if self.stacked and len(rows) > 1:
             target.copy_(self._score(model.call(model.split(params), x, stacked=True), y))
             return
         for b, row in enumerate(params.split(1)):
@@ -442,7 +413,7 @@ class _FirstLayer:
 
 
 def share_right(margins: np.ndarray) -> np.ndarray:
-    """Accuracy ``[B]`` from margins ``[B, N]``; NaN where one of them is.
+    """Accuracy from margins; NaN where one of them is.
 
     Parameters
     ----------
@@ -453,11 +424,6 @@ def share_right(margins: np.ndarray) -> np.ndarray:
     -------
     ndarray
         ``[B]``.
-
-    Raises
-    ------
-    ValueError
-        If `margins` are no rows.
     """
     margins = np.asarray(margins)
     if margins.ndim != 2 or not margins.shape[1]:

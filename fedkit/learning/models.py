@@ -1,7 +1,7 @@
 """A model is a row: the numbers of a torch module that clients send and a server averages.
 
-Averaging is a matrix product of rows.  A row begins with the parameters, in the order of
-``module.parameters()``; floating-point buffers, such as running statistics, follow.
+A row begins with the parameters, in the order of ``module.parameters()``; floating-point buffers,
+such as running statistics, follow.
 """
 
 from __future__ import annotations
@@ -27,15 +27,9 @@ from fedkit.learning.chains import chain_of, run_chain
 from fedkit.learning.device import as_tensor, real_tensor
 
 __all__ = [
-    "Model",
-    "build",
-    "classifier",
-    "doubt_probabilities",
-    "model_of",
-    "state_of",
-    "states_of",
+    "Model", "build", "classifier", "doubt_probabilities", "model_of", "state_of", "states_of",
     "states_only",
-]
+]  # fmt: skip
 
 State = Mapping[str, Any]
 _KNOWN = 'mlp-H (also mlp-H1-H2), "lenet5", "cnn", "resnet18", "resnet20"'
@@ -217,8 +211,7 @@ class Model:
         """Draw initial parameters ``[P]`` on the CPU; a given `start` is copied.
 
         Weights and biases of linear and convolutional layers are uniform within
-        ``1 / sqrt(fan_in)``, PyTorch's default rule (He et al., 2015, with ``a = sqrt(5)``).
-        The numbers come from `rng`, so they are the same on every device.
+        ``1 / sqrt(fan_in)``, PyTorch's default rule; the numbers come from `rng` alone.
         """
         if self.start is not None:
             return self.start.clone()
@@ -234,11 +227,6 @@ class Model:
 
     def split(self, rows: Tensor) -> list[Tensor]:
         """Tensors ``[..., *shape]`` of ``[..., P]``, in the order of `keys`."""
-        if rows.shape[-1] != self.size:
-            raise ValueError(
-                f"rows of length {rows.shape[-1]} were given; {self.name} on samples "
-                f"{self.input_shape} has {self.size}: build both for the same data"
-            )
         likes = list(self._travelling.values())
         parts = rows.split(self._sizes, dim=-1) if likes else ()
         return [
@@ -313,32 +301,11 @@ class Model:
     # --------------------------------------------------------------------------------- calls
 
     def forward(self, rows: Tensor, x: Tensor, *, stacked: bool | None = None) -> Tensor:
-        """Outputs of S models.
+        """Outputs ``[S, N, *output_shape]`` of S models ``[S, P]``.
 
-        Parameters
-        ----------
-        rows : tensor ``[S, P]``
-        x : tensor ``[S, N, ...]`` or ``[N, ...]``
-            Samples of each model, or samples that all models share.
-        stacked : bool, optional
-            Run all models at once by ``torch.vmap``; where that is faster if left out.
-
-        Returns
-        -------
-        tensor ``[S, N, *output_shape]``
+        Samples are each model's own ``[S, N, ...]``, or shared ``[N, ...]``.  `stacked` runs all
+        models at once by ``torch.vmap``; left out, where that is faster.
         """
-        if rows.dim() != 2:
-            raise ValueError(
-                f"parameters have shape {tuple(rows.shape)}; a stack [S, P] is expected: add an "
-                "axis with params[None] for one model"
-            )
-        own = tuple(x.shape[2:]) == self.input_shape and len(x) == len(rows)
-        if not own and tuple(x.shape[1:]) != self.input_shape:
-            raise ValueError(
-                f"samples have shape {tuple(x.shape)}; {self.name} expects "
-                f"[N, {', '.join(map(str, self.input_shape))}], or the same with a leading axis "
-                f"of {len(rows)} models"
-            )
         if stacked is None:
             stacked = (rows.is_cuda or not self.has_convolution) and self.stackable
         return self.call(self.split(rows), x, stacked=stacked and len(rows) > 1)
@@ -473,7 +440,7 @@ def model_of(
         The state that travels (adapters, say); by default all parameters and floating-point
         buffers.
     base : state_dict, optional
-        State of which the copy takes what it holds: of a global model, whole-number buffers too.
+        State of which the copy takes what it holds.
     trained_only : bool
         Leave out parameters that ask for no gradient: they stay as they are.
 
@@ -620,8 +587,9 @@ def build(name: str, input_shape: tuple[int, int, int], n_classes: int) -> Model
     Parameters
     ----------
     name : str
-        ``mlp-H`` (one hidden layer of H units; ``mlp-H1-H2`` for more), ``lenet5``, ``cnn``,
-        ``resnet18`` or ``resnet20``.
+        ``mlp-H`` (one hidden layer of H units; ``mlp-H1-H2`` for more), ``lenet5`` (LeCun et al.
+        1998, with ReLU and max pooling), ``cnn`` (McMahan et al. 2017), ``resnet18`` or
+        ``resnet20`` (He et al. 2016, with GroupNorm in the place of BatchNorm).
     input_shape : tuple of int
         ``(C, H, W)``.
     n_classes : int
@@ -629,19 +597,6 @@ def build(name: str, input_shape: tuple[int, int, int], n_classes: int) -> Model
     Returns
     -------
     Model
-
-    Notes
-    -----
-    * ``lenet5``: LeCun et al. (1998) with ReLU and max pooling.  Images of 28 x 28 (up to 31) are
-      padded by 2 inside the first convolution, which is the 32 x 32 of the original; larger ones
-      are not.  Smaller ones (the 8 x 8 digits) keep the 5 x 5 kernels and are padded by 2 in both
-      convolutions.
-    * ``cnn``: the usual network for CIFAR-10 in this field (McMahan et al., 2017): two 5 x 5
-      convolutions of 32 and 64 channels, each with 2 x 2 max pooling, then 512 hidden units.
-      FedMS names its CNN only as 'commonly employed'; this is our reading.
-    * ``resnet18`` (He et al., 2016, in its usual form for 32 x 32 images) and ``resnet20`` have
-      GroupNorm (Wu and He, 2018) where the originals have BatchNorm: averaged running statistics
-      of clients with different data describe no client's activations.
 
     Raises
     ------
@@ -658,7 +613,7 @@ def build(name: str, input_shape: tuple[int, int, int], n_classes: int) -> Model
         if re.fullmatch(r"mlp(-[1-9]\d*)+", str(name)):
             widths = [int(part) for part in name.split("-")[1:]]
             layers = _mlp([math.prod(shape), *widths, n_classes])
-        elif name == "lenet5":
+        elif name == "lenet5":  # 28 x 28 becomes the original's 32 x 32; small images are padded
             pads = (2 if least < 32 else 0), (0 if least >= 28 else 2)
             layers = _convolutional(name, shape, [6, 16], pads, [120, 84, n_classes])
         elif name == "cnn":

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedkit.checks import choice, having, real, whole
+from fedkit.checks import having, real, whole
 from fedkit.learning.device import find_device, for_each, samples_of
 from fedkit.learning.models import Model
 
@@ -86,7 +85,6 @@ def train_clients(
     rngs: Sequence[np.random.Generator],
     *,
     device: str | torch.device | None = None,
-    path: Literal["auto", "stacked", "loop"] = "auto",
 ) -> Tensor:
     """Train S models, each on a data set of its own.
 
@@ -103,12 +101,9 @@ def train_clients(
     config : LocalSGD
     rngs : sequence of S numpy generators
         Client i's batches come from ``rngs[i]`` alone, so its result does not depend on the
-        other clients, on `path` or on the device, up to rounding.
+        other clients or on the device, up to rounding.
     device : optional
         Where to train; CUDA if there is one, otherwise the CPU.
-    path : {"auto", "stacked", "loop"}
-        One program for all clients, or client by client.  "auto" takes what was faster in
-        ``benchmarks/rounds.py``; a network whose samples see each other is never stacked.
 
     Returns
     -------
@@ -124,14 +119,13 @@ def train_clients(
     _check(model, start, datasets, rngs)
     check_batches(model, config, [len(y) for _, y in datasets])
     where = find_device(device)
-    choice("path", path, ("auto", "stacked", "loop"))
     model = model.on(where)
     result = start.detach().to("cpu", model.row_dtype, copy=True)
     sizes = [len(y) for _, y in datasets]
     steps = np.array([config.n_steps(n) for n in sizes])
     # Longest first: the clients that still train are then always a prefix of the stack.
     order = [int(i) for i in np.argsort(-steps, kind="stable") if steps[i] > 0]
-    size = 1 if path == "loop" else _stack_size(model, config, where, path == "auto")
+    size = _stack_size(model, config, where)
     if where.type == "cpu":  # something to do for every core
         size = max(1, min(size, -(-len(order) // torch.get_num_threads())))
     groups = [order[i : i + size] for i in range(0, len(order), size)]
@@ -177,16 +171,13 @@ _CPU_STACK_BYTES = 1 << 23
 _CUDA_STACK_BYTES = 1 << 33
 
 
-def _stack_size(model: Model, config: LocalSGD, device: torch.device, measured: bool) -> int:
-    """How many clients to train as one program."""
+def _stack_size(model: Model, config: LocalSGD, device: torch.device) -> int:
+    """How many clients to train as one program; samples that see each other are never stacked."""
+    parameters = 4 * model.size
+    if device.type == "cpu":  # where grouped convolutions are slower than client by client
+        return max(1, _CPU_STACK_BYTES // parameters) if model.dense else 1
     if not model.dense and not model.stackable_in_training:
         return 1
-    parameters = 4 * model.size
-    if device.type == "cpu":
-        if not measured:
-            return 128
-        # Grouped convolutions are slower than client by client on a CPU.
-        return max(1, _CPU_STACK_BYTES // parameters) if model.dense else 1
     # Weights, gradients, moments and anchors; activations and their gradients, twice for slack.
     per_client = 6 * parameters + 16 * model.widest * config.batch_size * len(model.keys)
     return max(1, _CUDA_STACK_BYTES // per_client)
