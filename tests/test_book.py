@@ -79,6 +79,34 @@ def test_every_table_says_what_it_shows(page: str) -> None:
     assert not bare, f"{len(bare)} tables without a caption"
 
 
+@each_page
+def test_tables_and_figures_are_numbered_in_one_sequence(page: str) -> None:
+    """Whether a cell shows them or the text does; a figure with sliders is a figure."""
+    for kind, named in (("table caption", "Table"), ("figcaption", "Fig.")):
+        shown = [c for c in article(page).select(kind) if c.get_text(strip=True)]
+        found = [re.match(rf"{named} (\d+) ", c.get_text()) for c in shown]
+        assert all(found), [c.get_text() for c, at in zip(shown, found, strict=True) if not at]
+        first = int(found[0][1]) if found else 0
+        assert [int(at[1]) for at in found] == list(range(first, first + len(found)))
+
+
+@each_page
+def test_the_head_of_a_page_describes_it_and_loads_nothing_that_fails(page: str) -> None:
+    head = soup(HTML / f"{page}.html").head
+    said = {m.get("name", m.get("property")): m.get("content") for m in head.find_all("meta")}
+    assert len(said["description"]) > 30
+    picture = said["og:image"].removeprefix("https://fedkit.github.io/fedkit/")
+    assert (HTML / picture).is_file()
+    assert not [s for s in head.find_all("script") if "thebe" in f"{s}".lower()]
+
+
+@each_page
+def test_the_edit_button_leads_to_the_source(page: str) -> None:
+    links = [a["href"] for a in soup(HTML / f"{page}.html").find_all("a", href=True)]
+    (edited,) = {link for link in links if "/edit/main/" in link}
+    assert edited.partition("/edit/main/")[2] == BOOK.source(page).relative_to(ROOT).as_posix()
+
+
 # ------------------------------------------------------------------------------- pages
 
 
@@ -337,7 +365,6 @@ def test_a_second_rendering_without_a_network_is_the_same_book(tmp_path: Path) -
     command = [*offline(), *command]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    BOOK.launch(tmp_path / "_build" / "html")
     assert digest(HTML) == digest(tmp_path / "_build" / "html")
 
 

@@ -326,11 +326,6 @@ def test_the_tables_of_all_papers_are_runs_of_one_notebook(write, tmp_path: Path
     assert {book.source(p).name for p in pages} == {"tables.md"}
     assert len({book.key(p) for p in pages}) == len({book.executed(p) for p in pages}) == len(pages)
     assert book.parameters("notebooks/tables-fedms") == {"paper": "FedMS"}
-    html = tmp_path / "html" / "notebooks" / "tables-fedms.html"
-    html.parent.mkdir(parents=True)
-    html.write_text("https://x/blob/main/notebooks/tables-fedms.ipynb", "utf-8")
-    book.launch(tmp_path / "html")
-    assert html.read_text("utf-8") == "https://x/blob/main/notebooks/tables.ipynb"
 
 
 def test_what_is_missing_or_has_drifted_stops_the_build(small_book: Path, capsys) -> None:

@@ -32,18 +32,68 @@ addEventListener("DOMContentLoaded", () => {
   });
 });
 
-// A tap, or Enter, enlarges a figure where there is no room for it; another one brings it back.
+// A card with the term, figure, table, formula or theorem that a link leads to.
 (() => {
-  const pictures = "article :is(figure, .cell_output) img";
-  const narrow = matchMedia("(max-width: 720px)");
-  const enlarge = ({target}) => {
-    if (narrow.matches) target.closest?.(pictures)?.classList.toggle("fedkit-large");
+  const shown = "dt, figure, table, div.math, .proof, .citation, .fedkit-numbered";
+  const pages = new Map();
+  const card = document.createElement("div");
+  card.className = "fedkit-card";
+  card.setAttribute("role", "tooltip");
+  let asked = null, leaving = 0;
+
+  const pageOf = ({pathname, href}) => {
+    if (pathname === location.pathname) return document;
+    if (!pages.has(pathname)) {
+      pages.set(pathname, fetch(href).then(answer => answer.text())
+        .then(text => new DOMParser().parseFromString(text, "text/html")));
+    }
+    return pages.get(pathname);
   };
-  const reach = () => document.querySelectorAll(pictures).forEach(
-    picture => narrow.matches
-      ? picture.setAttribute("tabindex", "0") : picture.removeAttribute("tabindex"));
-  addEventListener("click", enlarge);
-  addEventListener("keydown", event => event.key === "Enter" && enlarge(event));
-  addEventListener("DOMContentLoaded", reach);
-  narrow.addEventListener("change", reach);
+
+  const copyOf = (target, link) => {
+    const parts = [target];
+    while (parts.at(-1).tagName === "DT") parts.push(parts.at(-1).nextElementSibling);
+    const copies = parts.map(part => document.importNode(part, true));
+    card.replaceChildren(...copies);
+    card.querySelectorAll("[id]").forEach(part => part.removeAttribute("id"));
+    card.querySelectorAll(".headerlink, script").forEach(part => part.remove());
+    for (const [name, where] of [["img[src]", "src"], ["a[href]", "href"]]) {
+      card.querySelectorAll(name).forEach(part => {
+        part.setAttribute(where, new URL(part.getAttribute(where), link.href));
+      });
+    }
+  };
+
+  const show = async link => {
+    asked = link;
+    clearTimeout(leaving);
+    const page = await Promise.resolve(pageOf(link)).catch(() => null);
+    const target = page?.getElementById(decodeURIComponent(link.hash.slice(1)))?.closest(shown);
+    if (!target || asked !== link || target.contains(link)) return;
+    copyOf(target, link);
+    document.body.append(card);
+    if (page !== document) await window.MathJax?.typesetPromise?.([card]);
+    const at = link.getBoundingClientRect();
+    const below = at.bottom + card.offsetHeight + 8 < innerHeight;
+    card.style.top = `${scrollY + (below ? at.bottom + 6 : at.top - card.offsetHeight - 6)}px`;
+    card.style.left = `${Math.max(8, Math.min(at.left, innerWidth - card.offsetWidth - 24))}px`;
+  };
+  const leave = () => {
+    asked = null;
+    leaving = setTimeout(() => card.remove(), 200);
+  };
+
+  const links = "article a.reference.internal[href*='#']";
+  const linkOf = ({target}) => target.closest?.(links);
+  const come = event => {
+    if (event.pointerType === "touch") return;
+    if (card.contains(event.target)) clearTimeout(leaving);
+    else if (linkOf(event) && linkOf(event) !== asked) show(linkOf(event));
+  };
+  const go = event => (linkOf(event) || card.contains(event.target)) && leave();
+  addEventListener("pointerover", come);
+  addEventListener("pointerout", go);
+  addEventListener("focusin", event => event.target.matches?.(":focus-visible") && come(event));
+  addEventListener("focusout", go);
+  addEventListener("keydown", ({key}) => key === "Escape" && card.remove());
 })();

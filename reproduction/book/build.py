@@ -203,17 +203,8 @@ class Book:
                 "jupyter-book reported the problems above; the book is not published, "
                 f"what was rendered is in {html.relative_to(self.root)} for a look"
             )
-        self.launch(html)
         stamp.write_text(digest, encoding="utf-8")
         return html
-
-    def launch(self, html: Path) -> None:
-        """Let the buttons of every page of tables open the one notebook that they come from."""
-        for page in html.glob("notebooks/tables-*.html"):
-            text = page.read_text(encoding="utf-8")
-            for place in ("blob/main", "lab/tree", "edit/main"):
-                text = text.replace(f"{place}/notebooks/{page.stem}", f"{place}/notebooks/tables")
-            page.write_text(text, encoding="utf-8")
 
 
 def rendering(

@@ -1,0 +1,120 @@
+"""What the book adds to Sphinx: numbers for tables and sliders, and what a page says of itself.
+
+Tables and sliders come out of cells as HTML, which Sphinx does not look into; they are numbered in
+one sequence with the tables and figures that are written in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import escape, unescape
+from typing import Any
+
+from docutils import nodes
+
+__all__ = ["setup"]
+
+_KINDS = {"table": "<caption>", "figure": "<figcaption>"}
+
+
+class NumberedTable(nodes.container):
+    """A table that a cell shows."""
+
+
+class NumberedFigure(nodes.container):
+    """A figure with sliders that a cell shows."""
+
+
+def setup(app: Any) -> dict[str, Any]:
+    """Connect to Sphinx."""
+    for node, kind in ((NumberedTable, "table"), (NumberedFigure, "figure")):
+        app.add_enumerable_node(node, kind, lambda found: found["title"], html=(_open, _close))
+    app.connect("doctree-read", wrap)
+    app.connect("doctree-resolved", number)
+    app.connect("html-page-context", describe)
+    app.connect("html-page-context", link_to_sources, priority=502)  # once the theme has buttons
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def _open(translator: Any, node: nodes.Element) -> None:
+    translator.body.append(translator.starttag(node, "div"))
+
+
+def _close(translator: Any, node: nodes.Element) -> None:
+    translator.body.append("</div>\n")
+
+
+def _raw(node: nodes.Node) -> Iterator[nodes.raw]:
+    return (raw for raw in node.findall(nodes.raw) if raw.get("format") == "html")
+
+
+def wrap(app: Any, doctree: nodes.document) -> None:
+    """Make each output with a caption a node that Sphinx numbers."""
+    page = app.env.docname.rpartition("/")[2]
+    found = {"table": 0, "figure": 0}
+    for bundle in list(doctree.findall(nodes.container)):
+        if bundle.get("nb_element") != "mime_bundle":
+            continue
+        html = "".join(raw.astext() for raw in _raw(bundle))
+        kind = next((kind for kind, tag in _KINDS.items() if tag in html), None)
+        if kind is None:
+            continue
+        found[kind] += 1
+        wrapper = NumberedTable if kind == "table" else NumberedFigure
+        name = f"{page}-{kind}-{found[kind]}"
+        attributes = {"ids": [name], "title": name, "classes": ["fedkit-numbered"]}
+        bundle.replace_self(wrapper("", bundle.deepcopy(), **attributes))
+
+
+def number(app: Any, doctree: nodes.document, docname: str) -> None:
+    """Write the numbers in front of the captions."""
+    pages = app.env.toc_fignumbers.values()  # of all: in print they are one document
+    numbers = {name: at for kinds in pages for ids in kinds.values() for name, at in ids.items()}
+    for node, kind in ((NumberedTable, "table"), (NumberedFigure, "figure")):
+        for shown in doctree.findall(node):
+            place = ".".join(map(str, numbers[shown["ids"][0]]))
+            label = app.config.numfig_format[kind] % place
+            told = f'{_KINDS[kind]}<span class="caption-number">{label} </span>'
+            for raw in _raw(shown):
+                raw.children = [nodes.Text(raw.astext().replace(_KINDS[kind], told, 1))]
+
+
+def describe(app: Any, pagename: str, template: str, context: Any, doctree: Any) -> None:
+    """Say in a page's head what it is about, for search engines and previews."""
+    context["script_files"] = [
+        script
+        for script in context["script_files"]
+        if not re.search("thebe", f"{script.filename} {script.attributes}", re.IGNORECASE)
+    ]  # jupyter-book loads what would run code in the page, twice, which is an error
+    first = next(doctree.findall(nodes.paragraph), None) if doctree else None
+    if first is None:
+        return
+    text = " ".join(first.astext().split())
+    title = re.sub(r"<[^>]+>", "", context["title"])
+    told = {
+        'name="description"': text,
+        'property="og:title"': unescape(title),
+        'property="og:description"': text,
+        'property="og:type"': "article",
+        'property="og:url"': context["pageurl"],
+        'property="og:image"': f"{app.config.html_baseurl}_static/preview.png",
+    }
+    context["metatags"] += "".join(
+        f'<meta {what} content="{escape(value)}" />' for what, value in told.items()
+    )
+
+
+def link_to_sources(app: Any, pagename: str, template: str, context: Any, doctree: Any) -> None:
+    """Let buttons edit the text of a notebook, and open the one notebook of all tables."""
+    name = re.sub("^notebooks/tables-.*", "notebooks/tables", pagename)
+
+    def mend(buttons: list[dict[str, Any]]) -> None:
+        for button in buttons:
+            mend(button.get("buttons", []))
+            if "url" in button:
+                button["url"] = button["url"].replace(f"{pagename}.ipynb", f"{name}.ipynb")
+            if button.get("label") == "source-edit-button":
+                button["url"] = button["url"].replace(".ipynb", ".md")
+
+    mend(context.get("header_buttons", []))
