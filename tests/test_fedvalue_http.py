@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -605,20 +606,21 @@ def test_the_proxy_of_the_page(house, tmp_path):
     proxy = subprocess.Popen(["nginx", *given])
     try:
         until(lambda: proxy.poll() is None and (tmp_path / "pid").exists(), "nginx")
+        stranger = ssl.create_default_context(cafile=tmp_path / "server.crt")
         with contextlib.ExitStack() as stack:
-            strangers = [
-                stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
-                for _ in range(200)
-            ]
-            for line in strangers:
-                line.sendall(b"\x16\x03\x01")  # of a handshake
+            lines = []
+            for _ in range(200):
+                line = socket.create_connection(("127.0.0.1", port), timeout=30)
+                line = stack.enter_context(stranger.wrap_socket(line, server_hostname="127.0.0.1"))
+                line.sendall(b"GET /pending HTTP/1.1\r\nHost: count.example.org\r\nX-Half: ")
+                lines.append(line)
             house.url = f"https://127.0.0.1:{port}"
             trusted = {"ca": tmp_path / "server.crt"}
             house.counter("shop", **trusted).open(job())
             for party in PARTIES:
                 house.counter(party, **trusted).submit("j1", party, upload())
             assert house.counter("shop", **trusted).table("j1") is not None
-            assert all(line.recv(1) == b"" for line in strangers)  # closed
+            assert all(line.recv(1) == b"" for line in lines)  # closed, without an answer
     finally:
         proxy.terminate()
         proxy.wait(60)
