@@ -453,7 +453,7 @@ def papers() -> Iterator[Row]:
 def vertical() -> Iterator[Row]:
     """FedValue: data, values, tests, the protocol."""
     columns, counts = world()["columns"], world()["counts"]
-    binning = {"bins": whole(1), "how": CHOICE, "missing": CHOICE}
+    binning = {"bins": whole(1), "how": CHOICE}
     label = columns.y
     yield "VerticalData", fedvalue.VerticalData, {
         "x_task": columns.x_task, "y": label, "parties": columns.parties,
@@ -469,7 +469,7 @@ def vertical() -> Iterator[Row]:
         "x_task": OBJECT, "correction": CHOICE,
     }  # fmt: skip
     yield "discretise", fedvalue.discretise, {"x": [1.0, 2.0]}, binning | {
-        "x": [*OTHER, True, NAN, INF, 3, [INF], [[1], [2, 3]], [1j]],
+        "x": [*OTHER, True, NAN, INF, 3, [INF], [[1], [2, 3]], [1j]], "missing": CHOICE,
         "discrete": [v for v in optional(OBJECT) if v is not True] + [[1], ["a"], [True, False]],
     }  # fmt: skip
     yield "mshapley_cmi", fedvalue.mshapley_cmi, {"x_task": columns}, binning | {

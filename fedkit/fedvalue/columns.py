@@ -7,7 +7,7 @@ cell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
 from typing import Any, Literal
@@ -15,17 +15,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import choice, having, numbers, plain_array, warn, whole
+from fedkit.checks import choice, having, numbers, plain_array, same_rows, warn, whole
 from fedkit.extras import need
 
 __all__ = [
-    "How", "Missing", "VerticalData", "cells_doubt", "columns_of", "densify", "discretise",
-    "joint_codes", "label_codes", "label_doubt", "pca",
+    "How", "VerticalData", "columns_of", "densify", "discretise", "joint_codes", "label_codes",
+    "pca", "warn_of_cells", "warn_of_label",
 ]  # fmt: skip
 
 Codes = NDArray[np.int64]
 How = Literal["width", "quantile"]
-Missing = Literal["own", "refuse"]
 
 TABLE_FACTOR = 8  # keys in a range of this many times the rows go through a table, others a sort
 ROWS_OF_A_CELL = 2  # of the task party's, on average: with fewer, the values are doubted
@@ -66,7 +65,7 @@ class VerticalData:
     -----
     UserWarning
         If the label is the same in all rows, or seems an amount or an ID (more than 5 levels, and
-        more than one for every five rows); if a column is missing in all rows.
+        more than one for every five rows).
 
     Examples
     --------
@@ -89,8 +88,7 @@ class VerticalData:
             raise ValueError(
                 f"y has shape {self.y.shape}; expected one label per row, at least one row"
             )
-        if doubt := label_doubt(label_codes(self.y, self._label), self._label):
-            warn(doubt)
+        warn_of_label(label_codes(self.y, self._label), self._label)
         self.x_task = np.zeros((self.n_rows, 0)) if x_task is None else x_task
         self.parties, self.names = _named_parties(parties, names)
         owners = ("the task party", *self.names)
@@ -100,7 +98,9 @@ class VerticalData:
                 f"discrete is {discrete!r}; expected {len(owners)} entries, one for the task "
                 "party and one per data party"
             )
-        for owner, x, keep in self._held():
+        #: each party's name, columns, and which of them keep their levels
+        self._held = list(zip(owners, (self.x_task, *self.parties), self.discrete, strict=True))
+        for owner, x, keep in self._held:
             columns = columns_of(x, owner)
             if len(x) != self.n_rows:
                 raise ValueError(
@@ -108,14 +108,8 @@ class VerticalData:
                     "parties share, in one order"
                 )
             _kept(keep, len(columns), owner)
-            for title, column in zip(_titles(x, columns), columns, strict=True):
-                if all(map(is_missing, column)):
-                    warn(
-                        f"column {title!r} of {owner} is missing in all {len(x)} rows, so it "
-                        "tells nothing"
-                    )
         if ids is None:
-            _refuse_other_indexes(x_task, y, *self.parties)
+            same_rows("the parties' rows", x_task, y, *self.parties)
             self.ids = np.arange(self.n_rows)
         else:
             self.ids = _common_ids(ids, self.n_rows, owners)
@@ -156,56 +150,49 @@ class VerticalData:
 
     @classmethod
     def join(
-        cls, task: Any, parties: Mapping[str, Any], *, label: str, on: str | None = None,
-        keys: Mapping[str, str] | None = None, **options: Any,
-    ) -> VerticalData:  # fmt: skip
-        """A data frame of each party, joined on an ID: the rows that all parties hold.
+        cls, task: Any, parties: Mapping[str, Any], *, label: str, on: str, **options: Any
+    ) -> VerticalData:
+        """A data frame of each party, joined on the column of IDs: the rows that all parties hold.
 
-        The ID is the column `on`, or the one that `keys` names for a party (the task party is
-        "task").  Every other column is a feature, but for the label.  An ID stands once in a frame;
-        rows that are left out are warned of.  `options` are as above.
+        Every other column is a feature, but for the label.  An ID stands once in a frame; rows that
+        are left out are warned of.  `options` are as above.
 
         Examples
         --------
         >>> import pandas as pd
         >>> shop = pd.DataFrame({"id": [3, 5, 8], "age": [31, 40, 52], "paid": [1, 0, 0]})
-        >>> bank = pd.DataFrame({"customer": [8, 3, 5], "debt": [1, 0, 1]})
-        >>> VerticalData.join(shop, {"bank": bank}, label="paid",
-        ...                   keys={"task": "id", "bank": "customer"})
+        >>> bank = pd.DataFrame({"id": [8, 3, 5], "debt": [1, 0, 1]})
+        >>> VerticalData.join(shop, {"bank": bank}, label="paid", on="id")
         VerticalData(3 rows; columns: task 1, bank: 1)
         """
         frames = {"task": task, **_by_name(parties)}
-        key_of = dict.fromkeys(frames, on) | dict(keys or {})
-        if set(key_of) != set(frames) or None in key_of.values():
-            raise ValueError(
-                f"on is {on!r} and keys {keys!r}; expected the column of the IDs of each of "
-                f"{', '.join(frames)}: on='id', or keys={{'task': 'id', ...}}"
-            )
         for owner, frame in frames.items():
-            _check_joined(owner, frame, key_of[owner], label)
-        ids = {owner: frame[key_of[owner]] for owner, frame in frames.items()}
-        kinds = {column.dtype.kind for column in ids.values()}
-        if len(kinds) > 1 or kinds & set("fc"):
-            told = ", ".join(f"{owner}: {column.dtype}" for owner, column in ids.items())
-            raise ValueError(f"the types of the IDs differ or are fractions ({told}); 7 is not '7'")
-        known = set(ids["task"]).intersection(*ids.values())
-        common = ids["task"][ids["task"].isin(known)]
-        if not len(common):
-            raise ValueError("no ID stands with every party; write them alike")
-        lost = {owner: len(frame) - len(common) for owner, frame in frames.items()}
+            held = list(having(owner, frame, "columns", "iloc", "set_index").columns)
+            wanted = [on, label] if owner == "task" else [on]
+            if on == label or held.count(label) != len(wanted) - 1 or held.count(on) != 1:
+                raise ValueError(
+                    f"{owner} has the columns {', '.join(map(str, held))}; expected {on!r}, the "
+                    f"IDs, once, and the label {label!r} with the task party alone (rename others)"
+                )
+            if frame[on].isna().any() or frame[on].duplicated().any():
+                raise ValueError(
+                    f"{owner} has rows without a {on!r}, or one that stands twice; it must tell "
+                    "whose a row is"
+                )
+        indexed = {owner: frame.set_index(on) for owner, frame in frames.items()}
+        joined = need("pandas", "run").concat(indexed, axis=1, join="inner")
+        if not len(joined):
+            raise ValueError("no ID stands with every party; write them alike: 7 is not '7'")
+        lost = {owner: len(frame) - len(joined) for owner, frame in frames.items()}
         if any(lost.values()):
             told = ", ".join(f"{owner}: {n}" for owner, n in lost.items() if n)
-            warn(f"{len(common)} rows are common to all parties; left out are {told}")
-        aligned = {
-            owner: frame.set_index(key_of[owner]).loc[list(common)]
-            for owner, frame in frames.items()
-        }
-        own = aligned.pop("task")
-        each_ids = [common.to_numpy()] * len(frames)
-        return cls(own.drop(columns=label), own[label], aligned, each_ids, **options)
+            warn(f"{len(joined)} rows are common to all parties; left out are {told}")
+        own, each_ids = joined["task"], [joined.index.to_numpy()] * len(frames)
+        offers = {name: joined[name] for name in parties}
+        return cls(own.drop(columns=label), own[label], offers, each_ids, **options)
 
     def __repr__(self) -> str:
-        task, *others = (len(columns_of(x)) for _, x, _ in self._held())
+        task, *others = (len(columns_of(x)) for _, x, _ in self._held)
         held = ", ".join(f"{name}: {n}" for name, n in zip(self.names, others, strict=True))
         return f"VerticalData({self.n_rows} rows; columns: task {task}, {held})"
 
@@ -213,28 +200,21 @@ class VerticalData:
     def n_rows(self) -> int:
         return len(self.y)
 
-    def codes(
-        self, bins: int = 5, how: How = "width", missing: Missing = "own"
-    ) -> tuple[Codes, Codes, list[Codes]]:
+    def codes(self, bins: int = 5, how: How = "width") -> tuple[Codes, Codes, list[Codes]]:
         """Return one dense code per row for the task party, the label, and each data party.
 
         A party with so many cells that its value cannot be trusted is warned of.
         """
         codes = []
-        for data_party, (owner, x, keep) in zip((None, *self.names), self._held(), strict=True):
-            binned = discretise(x, bins, how, missing, discrete=keep, name=owner)
+        for data_party, (owner, x, keep) in zip((None, *self.names), self._held, strict=True):
+            binned = discretise(x, bins, how, discrete=keep, name=owner)
             codes.append(joint_codes(binned))
             levels = binned.reshape(self.n_rows, -1).max(axis=0, initial=0) + 1
             finest = int(levels.argmax()) if levels.size else 0
             titles = _titles(x, columns_of(x, owner)) or [""]
-            alone = f"{levels.max(initial=0)} by column {titles[finest]!r} alone"
-            if doubt := cells_doubt(codes[-1], data_party, alone):
-                warn(doubt)
+            alone = f" ({levels.max(initial=0)} by column {titles[finest]!r} alone)"
+            warn_of_cells(codes[-1], data_party, alone)
         return codes[0], label_codes(self.y, self._label), codes[1:]
-
-    def _held(self) -> Iterator[tuple[str, Any, Any]]:
-        owners = ("the task party", *self.names)
-        return zip(owners, (self.x_task, *self.parties), self.discrete, strict=True)
 
 
 def _by_name(parties: Any) -> Mapping[str, Any]:
@@ -270,37 +250,6 @@ def _named_parties(
     return each, titles
 
 
-def _refuse_other_indexes(*tables: Any) -> None:
-    framed = [table.index for table in tables if hasattr(table, "iloc")]
-    if not all(index.equals(framed[0]) for index in framed):
-        raise ValueError(
-            "the indexes of two data frames (or series) differ, so their rows may not be the same "
-            "people; align them and reset_index(drop=True), or pass ids, one list per party"
-        )
-
-
-def _check_joined(owner: str, frame: Any, key: Any, label: str) -> None:
-    columns = list(having(owner, frame, "columns", "iloc", "set_index").columns)
-    for name in (key, label) if owner == "task" else (key,):
-        if columns.count(name) != 1:
-            raise ValueError(
-                f"{owner} has no column {name!r}, or two; it has {', '.join(map(str, columns))}: "
-                f"name the one of the IDs, such as keys={{{owner!r}: {str(columns[0])!r}}}"
-            )
-    if frame[key].isna().any() or frame[key].duplicated().any():
-        raise ValueError(
-            f"{owner} has rows without a {key!r}, or one that stands twice; it must tell whose a "
-            "row is"
-        )
-    if owner == "task" and key == label:
-        raise ValueError(f"label is {label!r}, which holds the IDs; the label is another column")
-    if owner != "task" and label in columns:
-        raise ValueError(
-            f"{owner} has a column {label!r}, as the label is called, and the label is no feature: "
-            "leave it out, or rename it"
-        )
-
-
 def _common_ids(ids: Any, rows: int, owners: tuple[str, ...]) -> NDArray[Any]:
     if not isinstance(ids, list | tuple) or len(ids) != len(owners):
         raise ValueError(
@@ -309,13 +258,12 @@ def _common_ids(ids: Any, rows: int, owners: tuple[str, ...]) -> NDArray[Any]:
         )
     first, *_ = each = [plain_array(own) for own in ids]
     for owner, own in zip(owners, each, strict=True):
-        if own.shape != (rows,):
-            raise ValueError(f"{owner} has IDs of shape {own.shape} for {rows} rows")
-        lacking = [row for row, one in enumerate(own.tolist()) if is_missing(one)]
-        if lacking:
-            raise ValueError(f"{owner} has no ID in row {lacking[0]}; an ID tells whose a row is")
-        if len(set(own.tolist())) != rows:  # which compares numbers with text, too
-            raise ValueError(f"{owner} holds an ID more than once; an ID is one row")
+        known = {one for one in own.ravel().tolist() if not is_missing(one)}  # 7 is not "7" in it
+        if own.shape != (rows,) or len(known) != rows:
+            raise ValueError(
+                f"{owner} has {len(known)} different IDs in an array of shape {own.shape}; "
+                f"expected one for each of {rows} rows"
+            )
         if not np.array_equal(own, first):
             row = int(np.argmin(own == first))
             raise ValueError(
@@ -352,7 +300,7 @@ def _titles(x: Any, columns: Sequence[Any]) -> list[Any]:
 
 
 def discretise(
-    x: Any, bins: int = 5, how: How = "width", missing: Missing = "own", *,
+    x: Any, bins: int = 5, how: How = "width", missing: Literal["own", "refuse"] = "own", *,
     discrete: bool | Sequence[bool] | None = None, name: str = "x",
 ) -> Codes:  # fmt: skip
     """Replace every column by whole numbers: its levels, or the bins its values fall into.
@@ -482,21 +430,19 @@ def _binned(values: NDArray[Any], bins: int, how: How, keep: bool | None, where:
     low, high = numbers.min(), numbers.max()
     if low == high:
         return np.zeros(len(numbers), dtype=np.int64)
-    if max(-low, high) > 2.0**900:  # where differences, times bins, could overflow
-        numbers, low, high = (part * 2.0**-900 for part in (numbers, low, high))
     if how == "quantile":
         # order statistics: an edge between two rows would be moved by rounding, or by a map
         edges = np.unique(np.sort(numbers)[(len(numbers) - 1) * np.arange(1, bins) // bins])
         # ties at the largest value are a bin of their own, as those at the smallest are
         last = (numbers == high) & (len(edges) > 0 and edges[-1] == high)
         return np.searchsorted(edges, numbers, side="left") + last
-    place = (numbers - low) / (high - low) * bins
+    place = (numbers / 2 - low / 2) / (high / 2 - low / 2) * bins  # halves do not overflow
     codes = np.minimum((place + ON_EDGE).astype(np.int64), bins - 1)
-    _doubt_width(codes, bins, where)
+    _warn_of_width(codes, bins, where)
     return codes
 
 
-def _doubt_width(codes: Codes, bins: int, where: str) -> None:
+def _warn_of_width(codes: Codes, bins: int, where: str) -> None:
     """Warn of a few far values among twenty rows or more, with nothing between."""
     n, inside = len(codes), np.bincount(codes, minlength=bins)
     most = int(inside.max())
@@ -523,34 +469,32 @@ def label_codes(y: ArrayLike, name: str = "y") -> Codes:
     return np.unique(values, return_inverse=True)[1]
 
 
-def label_doubt(codes: Codes, name: str) -> str | None:
-    """Return a sentence on a label that is constant, or has a level for few rows."""
+def warn_of_label(codes: Codes, name: str) -> None:
+    """Warn of a label that is constant, or has a level for few rows."""
     rows, levels = len(codes), int(codes.max()) + 1
     if levels == 1:
-        return f"{name} is the same in all {rows} rows, so everybody's value is 0"
-    if levels > max(5, rows / 5):
-        return (
+        warn(f"{name} is the same in all {rows} rows, so everybody's value is 0")
+    elif levels > max(5, rows / 5):
+        warn(
             f"{name} has {levels} levels in {rows} rows: is it an amount, or an ID? Nearly any "
             "columns seem to tell it; put it in a few classes"
         )
-    return None
 
 
-def cells_doubt(codes: Codes, data_party: str | None = None, finest: str = "") -> str | None:
-    """Return a sentence on a party, the task party by default, with a row or two in each cell.
+def warn_of_cells(codes: Codes, data_party: str | None = None, finest: str = "") -> None:
+    """Warn of a party, the task party by default, with a row or two in each cell.
 
     `finest` tells of the column that cuts most.
     """
     rows, cells = len(codes), int(codes.max()) + 1
     if cells <= max(FEW_CELLS, rows / (ROWS_OF_A_CELL if data_party is None else ROWS_OFFERED)):
-        return None
-    owner = data_party or "the task party"
+        return
     follows = "its value as printed is too high and a corrected one too low"
     if data_party is None:
         follows = "even a party that knows the label seems to add less than it does"
-    return (
-        f"{owner}'s columns make {cells} cells of {rows} rows{finest and f' ({finest})'}, so that "
-        f"{follows}: take fewer columns or bins"
+    warn(
+        f"{data_party or 'the task party'}'s columns make {cells} cells of {rows} rows{finest}, so "
+        f"that {follows}: take fewer columns or bins"
     )
 
 

@@ -11,12 +11,13 @@ DELETE  ``/jobs/{job}``           task party of the job   204, also if unknown
 ======  ========================  ======================  =======================================
 
 Every request may be sent again: the same content changes nothing, other content under the same name
-is refused.  The server keeps all in memory (:class:`~.protocol.counting.CountingServer`), holds no
-key, and has forgotten its jobs when it restarts; the task party then repeats the same jobs.  TLS,
-slow strangers and quotas are a reverse proxy's.
+is refused.  The server keeps all in memory, holds no key, and has forgotten its jobs when it
+restarts; the task party then repeats the same jobs.  TLS, slow strangers and quotas are a reverse
+proxy's.
 """
 
-# no postponed annotations here: FastAPI reads those of functions that are made in a function
+# no postponed annotations here: FastAPI reads those of functions that are made in a function.  What
+# a command alone needs it imports itself: the server starts without torch.
 import base64
 import contextlib
 import hashlib
@@ -29,11 +30,10 @@ import socket
 import ssl
 import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import typer
@@ -56,20 +56,10 @@ __all__ = [
     "own_secret", "read_key",
 ]  # fmt: skip
 
-#: statuses of a proxy whose server is away
-_AWAY = (502, 503, 504)
 #: longest table that is read, in bytes
 _LONGEST = 1 << 30
 #: seconds between two looks of a party
 _POLL = 0.2
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Whose token came with a request: a party, as ``task`` or ``data`` party."""
-
-    party: str
-    role: str
 
 
 def create_app(tokens: Path, max_bytes: float = 512 << 20) -> Any:
@@ -93,12 +83,13 @@ def create_app(tokens: Path, max_bytes: float = 512 << 20) -> Any:
     from starlette.concurrency import run_in_threadpool
 
     callers = _callers(tokens)
-    known = {caller.party for caller in callers.values()}
+    known = {party for _, party in callers.values()}
     server, counting = CountingServer(), threading.Lock()
     # no pages of documentation: they would tell strangers what runs here
     app = FastAPI(title="counting server", docs_url=None, redoc_url=None, openapi_url=None)
 
-    def who(request: Request) -> Caller:
+    def who(request: Request) -> tuple[str, str]:
+        """Return role and party of a caller."""
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         caller = callers.get(_hashed(token.strip()))
         if kind.lower() != "bearer" or caller is None:
@@ -108,8 +99,7 @@ def create_app(tokens: Path, max_bytes: float = 512 << 20) -> Any:
     async def body(request: Request) -> bytes:
         """Return the body; stop as soon as it is too long."""
         text = bytearray()
-        declared = request.headers.get("content-length", "")
-        size = int(declared) if declared.isdigit() else 0
+        size = int(request.headers.get("content-length", 0))  # a whole number: uvicorn looks
         if size <= max_bytes:
             async for part in request.stream():
                 text += part
@@ -117,24 +107,20 @@ def create_app(tokens: Path, max_bytes: float = 512 << 20) -> Any:
                 if size > max_bytes:
                     break
         if size > max_bytes:
-            raise HTTPException(
-                413, f"the body is longer than the {max_bytes:.0f} bytes accepted here"
-            )
+            told = f"the body is longer than the {max_bytes:.0f} bytes accepted here"
+            raise HTTPException(413, told)
         return bytes(text)
 
-    def own_job(caller: Caller, name: str) -> None:
-        if caller.role != "task" or server.held(name).job.parties[0] != caller.party:
-            raise HTTPException(403, f"job {name} is not of {caller.party} as its task party")
+    def refuse_others(caller: tuple[str, str], job: Job) -> None:
+        if caller != ("task", job.parties[0]):
+            raise HTTPException(403, f"{caller[1]} is not the task party, the first of {job.id}")
 
     asking = Depends(who)
 
     @app.post("/jobs")
-    async def open_job(request: Request, caller: Caller = asking) -> dict[str, str]:
+    async def open_job(request: Request, caller: tuple = asking) -> dict[str, str]:
         job = _job_of(await body(request))
-        if caller.role != "task" or job.parties[0] != caller.party:
-            raise HTTPException(
-                403, f"{caller.party} is not the job's task party, which comes first"
-            )
+        refuse_others(caller, job)
         strangers = [party for party in job.parties if party not in known]
         if strangers:
             raise HTTPException(422, f"there is no token of {', '.join(strangers)}")
@@ -142,26 +128,32 @@ def create_app(tokens: Path, max_bytes: float = 512 << 20) -> Any:
         return {"job": job.id}
 
     @app.get("/pending")
-    async def pending(caller: Caller = asking) -> dict[str, Any]:
-        jobs = [
-            _job_text(replace(job, envelopes={
-                party: text for party, text in job.envelopes.items() if party == caller.party
-            }))
-            for job in server.pending(caller.party)
-        ]  # fmt: skip
-        return {"party": caller.party, "jobs": jobs}
+    async def pending(caller: tuple = asking) -> dict[str, Any]:
+        _, party = caller
+        jobs = []
+        for job in server.pending(party):
+            own = {name: text for name, text in job.envelopes.items() if name == party}
+            jobs.append(_job_text(replace(job, envelopes=own)))
+        return {"party": party, "jobs": jobs}
 
     @app.put("/jobs/{job}/upload")
-    async def upload(request: Request, job: str, caller: Caller = asking) -> dict[str, str]:
-        if caller.party not in server.held(job).job.parties:
-            raise HTTPException(403, f"{caller.party} has no part in job {job}")
+    async def upload(request: Request, job: str, caller: tuple = asking) -> dict[str, str]:
+        _, party = caller
+        if party not in server.held(job).job.parties:
+            raise HTTPException(403, f"{party} has no part in job {job}")
         text = await body(request)
-        await run_in_threadpool(_submit, server, job, caller.party, text)
+
+        def submit() -> None:
+            read = Upload.from_bytes(text)
+            count_uploads([read], (party,))  # a MessageError if IDs come twice
+            server.submit(job, party, read)
+
+        await run_in_threadpool(submit)
         return {"job": job}
 
     @app.get("/jobs/{job}/table")
-    def table(job: str, caller: Caller = asking) -> Any:
-        own_job(caller, job)
+    def table(job: str, caller: tuple = asking) -> Any:
+        refuse_others(caller, server.held(job).job)
         with counting:  # once, and one at a time
             found = server.table(job)
             missing = server.held(job).missing()
@@ -170,9 +162,9 @@ def create_app(tokens: Path, max_bytes: float = 512 << 20) -> Any:
         return Response(found.to_bytes(), media_type="application/octet-stream")
 
     @app.delete("/jobs/{job}")
-    async def close(job: str, caller: Caller = asking) -> Any:
+    async def close(job: str, caller: tuple = asking) -> Any:
         with contextlib.suppress(JobUnknown):
-            own_job(caller, job)
+            refuse_others(caller, server.held(job).job)
             server.close(job)
         return Response(status_code=204)
 
@@ -184,28 +176,21 @@ def create_app(tokens: Path, max_bytes: float = 512 << 20) -> Any:
     return app
 
 
-def _submit(server: Any, job: str, party: str, text: bytes) -> None:
-    upload = Upload.from_bytes(text)
-    count_uploads([upload], (party,))  # a MessageError if IDs come twice
-    server.submit(job, party, upload)
-
-
-def _callers(path: Path) -> dict[bytes, Caller]:
-    """Read the file of tokens, which are kept as hashes."""
-    callers: dict[bytes, Caller] = {}
-    for line in path.read_text("utf-8").splitlines():
-        if not line.strip():
+def _callers(path: Path) -> dict[bytes, tuple[str, str]]:
+    """Read the file of tokens: role and party by the hash of a token."""
+    callers: dict[bytes, tuple[str, str]] = {}
+    for words in map(str.split, path.read_text("utf-8").splitlines()):
+        if not words:
             continue
-        words = line.split()
         if len(words) != 3 or words[0] not in ("task", "data"):
             raise ValueError(
                 f"{path} has a line of {len(words)} words; expected lines: task NAME TOKEN, or "
                 "data NAME TOKEN"
             )
         role, party, token = words
-        if _hashed(token) in callers or party in {known.party for known in callers.values()}:
+        if _hashed(token) in callers or party in [name for _, name in callers.values()]:
             raise ValueError(f"{path} has {party} or its token twice; expected one line per party")
-        callers[_hashed(token)] = Caller(party, role)
+        callers[_hashed(token)] = role, party
     return callers
 
 
@@ -233,11 +218,7 @@ def _job_of(text: Any) -> Job:
 
 
 class CounterRefused(ValueError):
-    """The counting server refuses a request; `status` is that of HTTP."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
+    """The counting server refuses a request."""
 
 
 class CounterUnavailable(ConnectionError):
@@ -258,31 +239,27 @@ class RemoteCounter:
         Seconds to connect, and between two pieces of what is sent or received.
     tries : int
         How often a request is sent that fails; pauses double from 0.25 s up to 8 s.
-    plain : bool
-        Allow ``http://`` to another computer, where the token can be read on the way.
     ca : Path, optional
         The certificate of the authority to trust, PEM; else any common one.
     """
 
     def __init__(
-        self, url: str, token: str, *, timeout: float = 60.0, tries: int = 7, plain: bool = False,
+        self, url: str, token: str, *, timeout: float = 60.0, tries: int = 7,
         ca: Path | None = None,
     ) -> None:  # fmt: skip
         self._httpx = need("httpx", extra="service")
         place = urlsplit(url)
         if place.scheme not in ("http", "https") or not place.hostname:
             raise ValueError(f"{url!r} is no address of a server; such as https://host:8765")
-        if place.scheme == "http" and not plain and not _is_local(place.hostname):
-            raise ValueError(
-                f"{url} would carry the token in the clear; use https, or allow it (--plain) on a "
-                "line that is protected otherwise"
-            )
+        local = _is_local(place.hostname)
+        if place.scheme == "http" and not local:
+            raise ValueError(f"{url} would carry the token in the clear; use https")
         self._tries = tries
-        trusted = True if ca is None else ssl.create_default_context(cafile=ca)
         self._client = self._httpx.Client(
-            base_url=url, timeout=timeout, verify=trusted,
+            base_url=url, timeout=timeout,
+            verify=True if ca is None else ssl.create_default_context(cafile=ca),
             headers={"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"},
-            trust_env=not _is_local(place.hostname),  # no proxy on the way to ourselves
+            trust_env=not local,  # no proxy on the way to ourselves
         )  # fmt: skip
         #: parties that the job waited for when its table was last asked for
         self.missing: tuple[str, ...] = ()
@@ -298,12 +275,14 @@ class RemoteCounter:
 
     def pending(self, party: str) -> list[Job]:
         """Return the jobs that wait for this party, oldest first; the token must be its own."""
-        with self._readable():
-            answer = json.loads(self._ask("GET", "/pending")[1])
-            jobs = [_job_of(job) for job in answer["jobs"]]
-            whose = str(answer["party"])
+
+        def read(status: int, body: bytes) -> tuple[str, list[Job]]:
+            answer = json.loads(body)
+            return str(answer["party"]), [_job_of(job) for job in answer["jobs"]]
+
+        whose, jobs = self._ask("GET", "/pending", read=read)
         if whose != party:
-            raise CounterRefused(403, f"the token is that of {whose!r} and not of {party!r}")
+            raise CounterRefused(f"the token is that of {whose!r} and not of {party!r}")
         return jobs
 
     def submit(self, job: str, party: str, upload: Upload) -> None:
@@ -311,18 +290,23 @@ class RemoteCounter:
 
     def table(self, job: str) -> Table | None:
         """Return the counts, None while uploads are missing."""
-        status, body = self._ask("GET", f"/jobs/{job}/table")
-        with self._readable():
-            if status == 202:
-                self.missing = tuple(map(str, json.loads(body)["missing"]))
-                return None
-            return Table.from_bytes(body)
+
+        def read(status: int, body: bytes) -> Table | None:
+            if status != 202:
+                return Table.from_bytes(body)
+            self.missing = tuple(map(str, json.loads(body)["missing"]))
+            return None
+
+        return self._ask("GET", f"/jobs/{job}/table", read=read)
 
     def close(self, job: str) -> None:
         self._ask("DELETE", f"/jobs/{job}")
 
-    def _ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        """Send a request, again where that helps; return the status and the body."""
+    def _ask(
+        self, method: str, path: str, body: bytes = b"",
+        read: Callable[[int, bytes], Any] = lambda status, body: None,
+    ) -> Any:  # fmt: skip
+        """Send a request, again where that helps, and read the answer."""
         trouble = ""
         for attempt in range(self._tries):
             if attempt:
@@ -333,12 +317,16 @@ class RemoteCounter:
                 trouble = f"{type(error).__name__}: {error}"
                 continue
             if 200 <= status < 300:
-                return status, answer
+                try:
+                    return read(status, answer)
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
+                    told = f"the server's answer cannot be read ({error})"
+                    raise CounterUnavailable(told) from error
             trouble = f"{status}: {_sentence(answer)}"
             if status == 404 and path.startswith("/jobs/"):
                 raise JobUnknown(f"the counting server does not know the job ({trouble})")
-            if status not in _AWAY:
-                raise CounterRefused(status, f"the counting server refuses ({trouble})")
+            if status not in (502, 503, 504):  # a proxy's, whose server is away
+                raise CounterRefused(f"the counting server refuses ({trouble})")
         raise CounterUnavailable(
             f"the counting server at {self._client.base_url} gave no answer in {self._tries} "
             f"tries: {trouble}"
@@ -352,16 +340,6 @@ class RemoteCounter:
                 if len(heard) > _LONGEST:
                     raise CounterUnavailable(f"the answer is longer than {_LONGEST} bytes")
             return answer.status_code, bytes(heard)
-
-    @contextlib.contextmanager
-    def _readable(self) -> Iterator[None]:
-        """Refuse an answer that does not read as it should."""
-        try:
-            yield
-        except JobUnknown:
-            raise
-        except (MessageError, json.JSONDecodeError, KeyError, TypeError, RecursionError) as error:
-            raise CounterUnavailable(f"the server's answer cannot be read ({error})") from error
 
 
 def _is_local(host: str) -> bool:
@@ -405,34 +383,33 @@ def answer_jobs(
         If the server does not let this party in.
     """
     left_alone: set[str] = set()
-    away = False
     while True:
         try:
-            waiting = counter.pending(party.name)
-            away = False
+            for job in counter.pending(party.name):
+                if job.id not in left_alone:
+                    _answer(party, counter, job, max_rows, say, left_alone)
         except CounterUnavailable as error:
             if once:
                 raise
-            if not away:
-                say(f"{error}; trying on")
-            waiting, away = [], True
-        for job in waiting:
-            if job.id in left_alone:
-                continue
-            try:
-                _agree(party, job, max_rows)
-                counter.submit(job.id, party.name, party.answer(job))
-                say(f"job {job.id} is answered")
-            except JobUnknown:
-                say(f"job {job.id} is gone")
-            except CounterUnavailable as error:
-                say(f"{error}; trying on")
-            except (ValueError, MemoryError) as error:  # refused, not opened, odd
-                left_alone.add(job.id)
-                say(f"job {job.id} is not answered: {error}")
+            say(f"{error}; trying on")
         if once:
             return
         time.sleep(_POLL)
+
+
+def _answer(
+    party: Any, counter: Counter, job: Job, max_rows: int, say: Callable[[str], None],
+    left_alone: set[str],
+) -> None:  # fmt: skip
+    try:
+        _agree(party, job, max_rows)
+        counter.submit(job.id, party.name, party.answer(job))
+        say(f"job {job.id} is answered")
+    except JobUnknown:
+        say(f"job {job.id} is gone")
+    except (ValueError, MemoryError) as error:  # refused, not opened, odd
+        left_alone.add(job.id)
+        say(f"job {job.id} is not answered: {error}")
 
 
 def _agree(party: Any, job: Job, max_rows: int) -> None:
@@ -473,6 +450,8 @@ def own_secret(path: Path) -> bytes:
     return read_key(path)
 
 
+# ------------------------------------------------------------------- the commands
+
 app = typer.Typer(
     help="FedValue between organisations: a counting server, data parties, a task party.",
     no_args_is_help=True,
@@ -485,11 +464,11 @@ IdColumn = Annotated[str, typer.Option(help="Column of the IDs.")]
 Names = Annotated[str | None, typer.Option(help="Features, such as a,b,c; default: all others.")]
 KeyFile = Annotated[Path, typer.Option(help="The key that the parties share, 64 hex digits.")]
 TokenFile = Annotated[Path, typer.Option(help="This party's token, and nothing else.")]
-Secret = Annotated[Path | None, typer.Option(help="Its own secret; default NAME.secret.")]
-Plain = Annotated[bool, typer.Option("--plain", help="Allow http beyond this computer.")]
 Authority = Annotated[Path | None, typer.Option(help="Certificate of the authority, PEM.")]
 Bins = Annotated[int, typer.Option(help="Bins of a continuous column.", min=2)]
-How = Annotated[str, typer.Option(help="Bins of equal 'width', or by 'quantile'.")]
+How = Annotated[
+    Literal["width", "quantile"], typer.Option(help="Bins of equal 'width', or by 'quantile'.")
+]
 _HERE = "http://127.0.0.1:8765"
 
 
@@ -514,20 +493,20 @@ def serve(
 def party(
     name: Name, data: Data, key_file: KeyFile, token_file: TokenFile, url: Url = _HERE,
     id_column: IdColumn = "id", columns: Names = None, bins: Bins = 5, how: How = "width",
-    secret_file: Secret = None, plain: Plain = False, ca: Authority = None,
+    ca: Authority = None,
     once: Annotated[bool, typer.Option("--once", help="Answer what waits now, and stop.")] = False,
     max_rows: Annotated[int, typer.Option(help="Largest upload, in encrypted IDs.")] = 50_000_000,
 ) -> None:  # fmt: skip
     """Answer jobs as a data party, until stopped."""
-    from fedkit.fedvalue.columns import cells_doubt
+    from fedkit.fedvalue.columns import warn_of_cells
     from fedkit.fedvalue.protocol.crypto import derive
     from fedkit.fedvalue.protocol.parties import DataParty
 
-    held, cells, key = _own_data(name, data, key_file, id_column, columns, None, bins, how)
-    if doubt := cells_doubt(cells, name):
-        typer.echo(f"{name}: warning: {doubt}")
-    with RemoteCounter(url, _token(token_file, key), plain=plain, ca=ca) as counter:
-        secret = own_secret(secret_file or data.with_name(f"{name}.secret"))
+    held, cells = _own_data(data, id_column, _listed(columns), None, bins, how)
+    warn_of_cells(cells, name)
+    key = read_key(key_file)
+    with RemoteCounter(url, _token(token_file, key), ca=ca) as counter:
+        secret = own_secret(data.with_name(f"{name}.secret"))
         # other data, other random numbers: an old job must not be answered with the same ones
         secret = derive(secret, name, "\n".join(held.ids), cells.astype("<i8").tobytes())
         who = DataParty(name, held.ids, cells, key, secret=secret)
@@ -544,8 +523,7 @@ def value(
     data: Data,
     label: Annotated[str, typer.Option(help="Column of the label.")],
     key_file: KeyFile, token_file: TokenFile, url: Url = _HERE, id_column: IdColumn = "id",
-    columns: Names = None, bins: Bins = 5, how: How = "width", secret_file: Secret = None,
-    plain: Plain = False, ca: Authority = None,
+    columns: Names = None, bins: Bins = 5, how: How = "width", ca: Authority = None,
     correction: Annotated[
         str,
         typer.Option(help="Beside the plug-in: 'permutation', 'miller-madow', or 'plugin': none."),
@@ -553,7 +531,6 @@ def value(
     test: Annotated[
         bool | None, typer.Option("--test/--no-test", help="P-values; default: if quickly made.")
     ] = None,
-    iterations: Annotated[int, typer.Option(help="Redundant computations (tau).", min=1)] = 2,
     blocks: Annotated[int, typer.Option(help="Parts to count in, a power of 2.", min=1)] = 1,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for one job.")] = 600.0,
     out: Annotated[Path | None, typer.Option("--json", help="Write the values there.")] = None,
@@ -566,7 +543,7 @@ def value(
     import numpy as np
 
     from fedkit.checks import choice
-    from fedkit.fedvalue.columns import cells_doubt, label_codes, label_doubt
+    from fedkit.fedvalue.columns import label_codes, warn_of_cells, warn_of_label
     from fedkit.fedvalue.protocol.crypto import derive
     from fedkit.fedvalue.protocol.parties import (
         PartyChanged,
@@ -578,18 +555,17 @@ def value(
     from fedkit.fedvalue.report import CORRECTIONS, assess
 
     choice("correction", correction, CORRECTIONS)
-    others = [part.strip() for part in parties.split(",") if part.strip()]
-    held, cells, key = _own_data(name, data, key_file, id_column, columns, label, bins, how)
+    held, cells = _own_data(data, id_column, _listed(columns), label, bins, how)
+    warn_of_cells(cells)
     labels = label_codes(held.y, f"the label {label!r}")
-    for doubt in (label_doubt(labels, f"the label {label!r}"), cells_doubt(cells)):
-        if doubt:
-            typer.echo(f"{name}: warning: {doubt}")
+    warn_of_label(labels, f"the label {label!r}")
+    key, others = read_key(key_file), _listed(parties) or []
     options: dict[str, Any] = {
-        "iterations": iterations, "duplications": (2, 3), "blocks": blocks,
+        "duplications": (2, 3), "blocks": blocks,
         "artificial": safe_artificial(len(held.ids), blocks),
     }  # fmt: skip
-    place = secret_file or data.with_name(f"{name}.secret")
-    with RemoteCounter(url, _token(token_file, key), plain=plain, ca=ca) as counter:
+    place = data.with_name(f"{name}.secret")
+    with RemoteCounter(url, _token(token_file, key), ca=ca) as counter:
         counter.pending(name)  # refused before a secret is made
         rows = np.stack([cells, labels]).astype("<i8").tobytes()
         about = [name, *others, repr(options), "\n".join(held.ids), rows]
@@ -616,23 +592,24 @@ def value(
         out.write_text(json.dumps(report.to_json(), indent=1) + "\n", "utf-8")
 
 
+def _listed(names: str | None) -> list[str] | None:
+    return None if names is None else [part.strip() for part in names.split(",") if part.strip()]
+
+
 def _own_data(
-    name: str, data: Path, key_file: Path, id_column: str, columns: str | None,
-    label: str | None, bins: int, how: str,
-) -> tuple[Any, Any, bytes]:  # fmt: skip
-    """Read a party's columns, the cell of each row, and the key that the parties share."""
+    data: Path,
+    id_column: str,
+    columns: list[str] | None,
+    label: str | None,
+    bins: int,
+    how: Literal["width", "quantile"],
+) -> tuple[Any, Any]:
+    """Read a party's columns, and the cell of each row."""
     from fedkit.columnfiles import read_columns
     from fedkit.fedvalue.columns import discretise, joint_codes
 
-    chosen = None if columns is None else [part.strip() for part in columns.split(",")]
-    held = read_columns(data, id_column=id_column, label=label, columns=chosen)
-    key = read_key(key_file)
-    with warnings.catch_warnings(record=True) as doubts:
-        warnings.simplefilter("always")
-        codes = discretise(held.x, bins, how, name=str(data))  # type: ignore[arg-type]
-    for doubt in doubts:
-        typer.echo(f"{name}: warning: {doubt.message}")
-    return held, joint_codes(codes), key
+    held = read_columns(data, id_column=id_column, label=label, columns=columns)
+    return held, joint_codes(discretise(held.x, bins, how, name=str(data)))
 
 
 def _token(path: Path, key: bytes) -> str:

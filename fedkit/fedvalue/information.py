@@ -22,7 +22,6 @@ from fedkit.estimators.walks import random_orders
 from fedkit.extras import need
 from fedkit.fedvalue.columns import (
     How,
-    Missing,
     VerticalData,
     densify,
     fits,
@@ -117,7 +116,7 @@ class PartyValues:
 
 def mshapley_cmi(
     x_task: Any | VerticalData | CoalitionCells, y: Any = None, parties: Any = None, *,
-    bins: int = 5, how: How = "width", missing: Missing = "own", correction: Correction = "plugin",
+    bins: int = 5, how: How = "width", correction: Correction = "plugin",
     estimator: Estimator | None = None, budget: int | None = None, seed: int = 0,
     names: Sequence[str] | None = None,
 ) -> PartyValues:  # fmt: skip
@@ -130,8 +129,8 @@ def mshapley_cmi(
         or data frame per party, or a dict of them.  Row `i` must be the same person everywhere.
         Or a VerticalData alone, which can check the order of the rows (`ids`), and say which
         columns keep their levels (`discrete`).  Or, but for "knn", CoalitionCells alone.
-    bins, how, missing
-        As in :func:`~fedkit.fedvalue.columns.discretise`; "knn" uses none of them.
+    bins, how
+        As in :func:`~fedkit.fedvalue.columns.discretise`; "knn" uses neither.
     correction : {"plugin", "miller-madow", "permutation", "knn"}
         The paper's plug-in estimate (Eq. 13), or one with less bias: Miller-Madow entropies, the
         expectation under independence taken off every marginal contribution, or a
@@ -157,7 +156,7 @@ def mshapley_cmi(
         data = _vertical_data(x_task, y, parties, names)
         game, rows, titles = knn_game(data, seed), data.n_rows, data.names
     else:
-        cells = coalition_cells(x_task, y, parties, names, bins, how, missing)
+        cells = coalition_cells(x_task, y, parties, names, bins, how)
         if correction == "permutation":
             return _corrected(cells, estimator, budget, seed)
         game, rows, titles = game_of_cells(cells, correction), cells.rows, cells.names
@@ -365,13 +364,13 @@ def cells_of_table(
 
 
 def coalition_cells(
-    x_task: Any, y: Any, parties: Any, names: Any, bins: int, how: How, missing: Missing
+    x_task: Any, y: Any, parties: Any, names: Any, bins: int, how: How
 ) -> CoalitionCells:
     """Return the cells of a call: those of :class:`CoalitionCells`, or those of the data."""
     data = _vertical_data(x_task, y, parties, names)
     if isinstance(data, CoalitionCells):
         return data.apart()
-    task, label, others = data.codes(bins, how, missing)
+    task, label, others = data.codes(bins, how)
     return CoalitionCells(task, label, others, names=data.names)
 
 
@@ -394,7 +393,7 @@ def _vertical_data(x_task: Any, y: Any, parties: Any, names: Any) -> Any:
 
 def cmi_game(
     x_task: Any | VerticalData | CoalitionCells, y: Any = None, parties: Any = None, *,
-    bins: int = 5, how: How = "width", missing: Missing = "own", correction: str = "plugin",
+    bins: int = 5, how: How = "width", correction: str = "plugin",
 ) -> Game:  # fmt: skip
     """Return the game of the data parties, ``v(D) = I(X_t X_D; Y)`` in nats (Eq. 5).
 
@@ -402,7 +401,7 @@ def cmi_game(
 
     Parameters
     ----------
-    x_task, y, parties, bins, how, missing
+    x_task, y, parties, bins, how
         As in :func:`mshapley_cmi`.
     correction : {"plugin", "miller-madow"}
         Plug-in entropies, or plus ``(K - 1) / 2n`` for `K` occupied cells (Miller 1955).
@@ -412,7 +411,7 @@ def cmi_game(
     Game
     """
     choice("correction", correction, ("plugin", "miller-madow"))
-    return game_of_cells(coalition_cells(x_task, y, parties, None, bins, how, missing), correction)
+    return game_of_cells(coalition_cells(x_task, y, parties, None, bins, how), correction)
 
 
 def game_of_cells(cells: CoalitionCells, correction: str) -> Game:

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedkit.checks import choice, one_line, warn, whole
 from fedkit.extras import need
-from fedkit.fedvalue.columns import How, Missing, VerticalData, joint_codes
+from fedkit.fedvalue.columns import How, VerticalData, joint_codes
 from fedkit.fedvalue.corrections import CHUNK, clogc, totals
 from fedkit.fedvalue.information import (
     CoalitionCells,
@@ -123,14 +123,14 @@ def permutation_p_value(
 
 def permutation_p_values(
     x_task: Any | VerticalData | CoalitionCells, y: Any = None, parties: Any = None, *,
-    given: Given = "task", bins: int = 5, how: How = "width", missing: Missing = "own",
-    draws: int = 999, seed: int = 0, names: Sequence[str] | None = None,
+    given: Given = "task", bins: int = 5, how: How = "width", draws: int = 999, seed: int = 0,
+    names: Sequence[str] | None = None,
 ) -> Evidence:  # fmt: skip
     """Test for every data party whether its columns, in their bins, tell more than chance.
 
     Parameters
     ----------
-    x_task, y, parties, names, bins, how, missing
+    x_task, y, parties, names, bins, how
         As for :func:`~fedkit.fedvalue.information.mshapley_cmi`.
     given : {"task", "others"}
         What is known already: the task party's columns, or all other parties' columns too.
@@ -146,7 +146,7 @@ def permutation_p_values(
     from fedkit.intervals import holm  # it brings scipy.stats
 
     choice("given", given, ("task", "others"))
-    cells = coalition_cells(x_task, y, parties, names, bins, how, missing)
+    cells = coalition_cells(x_task, y, parties, names, bins, how)
     whole("draws", draws, 1)
     enough = ONE_IN * len(cells.parties) - 1
     if draws < enough:

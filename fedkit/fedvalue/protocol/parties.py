@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.checks import choice, flag, having, one_line, whole
-from fedkit.fedvalue.columns import How, Missing, VerticalData
+from fedkit.fedvalue.columns import How, VerticalData
 from fedkit.fedvalue.information import PartyValues, mshapley_from_table
 from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples, sorted_halves
 from fedkit.fedvalue.protocol.crypto import (
@@ -599,7 +599,7 @@ def count_securely(
     data: VerticalData, *, iterations: int = 2, duplications: int | tuple[int, int] = (2, 3),
     artificial: int | tuple[int, int] | None = None, seed: int | None = None,
     variant: Variant = "table", hardened: bool = True, bins: int = 5, how: How = "width",
-    missing: Missing = "own", **options: Any,
+    **options: Any,
 ) -> SecureCounts:  # fmt: skip
     """Count the joint cells of vertical data through the protocol, all roles in this process.
 
@@ -613,7 +613,7 @@ def count_securely(
         n_r; by default three times the rows.  The paper's 1 to 50 prove nothing.
     seed : int, optional
         Fixes key and secrets, for lessons and tests; by default they come from the system.
-    bins, how, missing
+    bins, how
         As for :meth:`~fedkit.fedvalue.columns.VerticalData.codes`.
     iterations, duplications, variant, hardened, options
         As for :class:`TaskParty`.  ``variant="cells"`` with hardening is refused: a server that
@@ -633,7 +633,7 @@ def count_securely(
         "hardened": hardened,
         "artificial": safe_artificial(data.n_rows) if artificial is None else artificial,
     }  # fmt: skip
-    codes = data.codes(bins, how, missing)
+    codes = data.codes(bins, how)
     return count_here(*parties_of(codes, data.ids, data.names, seed=seed, **options))
 
 
