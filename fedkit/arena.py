@@ -103,10 +103,6 @@ class World:
 
     Attributes
     ----------
-    federation : Federation
-    model : Model
-    plan : Plan
-        Rounds, participants, local training.
     seed : int
         Of the training, and of the methods' own streams.
     adversaries : Adversaries
@@ -210,8 +206,8 @@ class World:
     ) -> FloatArray:
         """Train federations from scratch: accuracy and minus loss, float64[B, R or 1, 2].
 
-        As :func:`~fedkit.federated.retraining.train_with_sizes`, with `sizes` (B, n) or (B, R, n);
-        who is not there yet uses none.  Models are judged `on` "test" or "validation" images.
+        As ``train_with_sizes``, with `sizes` (B, n) or (B, R, n); who is not there yet uses none.
+        Models are judged `on` "test" or "validation" images.
         """
         f, asked = self.federation, np.asarray(sizes)
         if asked.ndim == 2:
@@ -320,8 +316,7 @@ class View:
     def mean(self, values: Sequence[npt.ArrayLike]) -> FloatArray:
         """Average values of the rounds' participants over the rounds that each took part in.
 
-        float64[n]; NaN for a client who was never asked.  A sum would tell how often a client was
-        drawn.
+        float64[n]; NaN for a client who was never asked.
         """
         totals = np.zeros(self.n_clients)
         given = [np.array(mine, dtype=np.float64) for mine in values]
@@ -538,10 +533,7 @@ METHODS: Mapping[str, Method] = {
 }
 """The methods of the library by name; the last three are controls.
 
-Samplers have the common budget, which "ms-gtg" may leave unspent by its own stopping rule.
-"exact", "exact-loss", "loo", "loo-loss", "loo-retrained" and "ms-mr" ask for what defines them, and
-"fedccea" trains its own number of federations: read their fidelity beside their cost.  Who sees
-"training" trains with the seed by which values of retraining are told, in their favour.
+Samplers have the common budget; the others ask for what defines them.
 """
 
 Entry = str | type | Method | Value
@@ -600,17 +592,16 @@ class Played:
     values : float64[n]
         By client; NaN only for one who took part in no round.
     fidelity : float
-        Kendall's tau-b with the exact values of a round by the method's own utility (minus the
-        loss where it asked for that alone, otherwise accuracy), averaged over the rounds in which
-        they differ; NaN for a method that values no rounds, and without validation data.
+        Kendall's tau-b with the exact values of a round by the method's own utility, averaged over
+        the rounds in which they differ; NaN for a method that values no rounds, and without
+        validation data.
     trainings : float
         In units of everybody's data in all rounds.
     seconds : float
         Processor time of its own, and of its coalitions at the price of evaluating all of a round
         together.
     held : float
-        MiB that the server must hold for what the method needs, by formula: a round's updates,
-        validation images.
+        MiB that the server must hold: a round's updates, validation images.
     """
 
     values: FloatArray
@@ -710,17 +701,14 @@ class Compared:
         One row per method, one column per client, in units of the method.
     measures : DataFrame
         One row per method: ``rounds`` and ``retraining``, its agreement (Kendall's tau-b) with the
-        exact values of the rounds by the same utility and with those of retraining by test
-        accuracy, 0 where it says the same of everybody; ``rounds`` is NaN of a method whose values
-        are not the means of what it says of the rounds; ``evaluations``, ``trainings``,
-        ``seconds`` and ``held`` (MiB), its costs.
+        exact values of the rounds and with those of retraining, 0 where it says the same of
+        everybody; ``evaluations``, ``trainings``, ``seconds`` and ``held`` (MiB), its costs.
     agreement : DataFrame
         Agreement of every method with every other, tau-b; NaN where one says the same of everybody.
     failures : dict of str to str
         One sentence for each method that failed, which is warned of, too.
     accuracy : float
-        Test accuracy of the model after the last round, a fraction.  One that does no better than
-        a constant answer is warned of.
+        Test accuracy of the model after the last round, a fraction.
     """
 
     values: pd.DataFrame
@@ -749,10 +737,8 @@ def compare(
     Parameters
     ----------
     federation : Federation
-        Such as from :func:`~fedkit.federated.federation.federation_from_arrays`.
     model : str, Model or torch module
-        As for ``fk.build``, or what it returns; a module as ``fk.run`` takes it, from its
-        parameters on.
+        As for ``fk.build``, or what it returns; a module as ``fk.run`` takes it.
     methods : sequence or dict, optional
         Names of ``fk.arena.METHODS``, classes or objects with ``values(view)``, or policies that
         value rounds; all of the library's that train nothing anew by default.  A dict gives them
@@ -762,12 +748,13 @@ def compare(
         them if there are more, since all coalitions of a round are evaluated).
     epochs, batch_size, lr : int, int, float
         Local training, plain SGD.
+    seed : int
+        Of the training.
     adversaries : Adversaries, optional
-        Clients who misbehave, to try methods on; `federation` is then
-        ``adversaries.data(federation)``.
+        Clients who misbehave; `federation` is then ``adversaries.data(federation)``.
     retraining : bool
         Also train the federations of all coalitions (of 600 that are drawn, beyond 11 clients)
-        from scratch, by the one training `seed` that methods which train again see as well.
+        from scratch.
     """
     pd = need("pandas", "run")
     having("federation", federation, "n_clients", "client_data")

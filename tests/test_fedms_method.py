@@ -313,10 +313,8 @@ def test_standard_errors_are_in_the_units_of_the_values():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Accumulate(tolerance=(3.0, 0.0)), "tolerance is 0.0"),
-        (lambda: Accumulate(tolerance=(3.0,)), "2 finite numbers"),
-        (lambda: class_difficulty(np.array([0.5]), 0.0), "temperature is 0.0"),
-        (lambda: class_difficulty(np.array([80.0, 90.0])), "not percent"),
+        (lambda: FedMS(tolerance=(3.0, 0.0)), "tolerance is 0.0"),
+        (lambda: FedMS(tolerance=(3.0,)), "2 finite numbers"),
         (
             lambda: run([toy()], MLP, FedMS(fk.GTGShapley()).strategy(3, 2), PLAN, [5]),
             "take MaverickGTG",

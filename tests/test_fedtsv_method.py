@@ -116,9 +116,7 @@ def test_without_a_reference_nobody_is_worth_anything():
             "no matrix of inner products",
         ),
         (lambda: TrajectoryValues(budget=5), "budget is 5, but exact values"),
-        (lambda: OracleWeights((-1,)), "a client of excluded is -1"),
         (lambda: cosine_game(np.full((3, 3), np.inf)), "not finite"),
-        (lambda: RunningCosine(alpha=2), "alpha is 2"),
     ],
 )
 def test_bad_input(make, message):

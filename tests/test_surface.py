@@ -396,31 +396,7 @@ def federations() -> Iterator[Row]:
 def papers() -> Iterator[Row]:
     """What only one paper's method, or a rival of it, takes."""
     w = world()
-    share = real(0, 1)
-    yield "Accumulate", methods.Accumulate, {}, {
-        "alpha": share, "tolerance": [*NUMBERS, (1.0,), (1.0, 0.0)], "rounds": whole(1),
-        "against": CHOICE,
-    }  # fmt: skip
-    yield "CoresetWeights", methods.CoresetWeights, {}, {"aggregate": CHOICE}
-    yield "FedEMD", methods.FedEMD, {}, {"beta": real(0)}
-    yield "MaverickValues", methods.MaverickValues, {"estimator": fk.MaverickMR()}, {
-        "estimator": OBJECT, "scale": real(0, above=True),
-    }  # fmt: skip
-    members: Bad = [*(v for v in OTHER if v not in ([], {})), 3, [True, False], [-1], [0.5], ["a"]]
-    yield "Oracle", methods.Oracle, {}, {"favourites": members, "excluded": members}
-    yield "OracleWeights", methods.OracleWeights, {"excluded": ()}, {"excluded": members}
-    yield "PowerOfChoice", methods.PowerOfChoice, {}, {"decay": real(0, 1, above=True)}
-    yield "RunningCosine", methods.RunningCosine, {}, {"alpha": share, "floor": real(0, above=True)}
-    yield "RunningValue", methods.RunningValue, {}, {"alpha": share, "start": CHOICE}
-    yield "SFedAvg", methods.SFedAvg, {}, {"scale": real(0)}
     yield "ShuffledValues", fk.ShuffledValues, {"policy": fk.Exact()}, {"policy": OBJECT}
-    yield "class_difficulty", methods.class_difficulty, {"accuracy": [0.5, 0.6]}, {
-        "accuracy": [*NUMBERS, [50.0]], "temperature": real(0, above=True),
-    }  # fmt: skip
-    yield "class_scores", methods.class_scores, {"values": [[1.0, 2.0]], "difficulty": [1, 0]}, {
-        "values": [v for v in NUMBERS if not isinstance(v, list) or v != [NAN]],
-        "difficulty": [*NUMBERS, [1.0]],
-    }  # fmt: skip
     yield "contribution_index", methods.contribution_index, {"values": [1.0]}, {"values": NUMBERS}
     yield "contribution_values", methods.contribution_values, {"quality": [1], "sizes": [2]}, {
         "quality": [*NUMBERS, [1, 2]], "sizes": [*NUMBERS, [-1], [0]],

@@ -3,10 +3,8 @@
 The *Simulator* (Algorithm 1) runs federations in which every client uses a random share of its
 data in every round, and notes the test accuracies.  The *Evaluator* (Algorithm 2) fits a small
 model, the AAM, that predicts these accuracies from the sizes; the weights of its first layer, one
-per client, are taken for the quality of the client's data.
-
-The paper leaves open where the only sigmoid of the AAM stands, and how "until convergence" is
-reached: ``fedkit/methods/optimisers.py`` has a way for either reading, and Adam for both.
+per client, are taken for the quality of the client's data.  The paper leaves open where the AAM's
+only sigmoid stands, and how it is fitted: ``fedkit/methods/optimisers.py`` has the ways.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.checks import choice, function, having, numbers, one_line, vector, warn, whole
+from fedkit.checks import choice, function, having, numbers, one_line, real, vector, warn, whole
 from fedkit.federated.federation import Federation
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
 from fedkit.games.valuation import Valuation
@@ -57,8 +55,7 @@ class Simulations:
     Attributes
     ----------
     sizes : float64[S, R, n]
-        Scaled data sizes x: samples used, divided by the mean size of a client.  They must vary
-        independently, or nothing can be learnt, and that is not noticed.
+        Scaled data sizes x: samples used, divided by the mean size of a client.
     accuracy : float64[S, R]
         Test accuracy after each round, or another score in [0, 1].
     """
@@ -95,8 +92,7 @@ class Simulations:
 def sample_sizes(sizes: IntArray, simulations: int, rounds: int, seed: int = 0) -> IntArray:
     """Draw ``d = |D_i| p``, p uniform on (0, 1), rounded down, per simulation and round: [S, R, n].
 
-    So a client with one sample is never used, and none with all of its samples.  Simulation s has a
-    stream of its own, so more simulations repeat the first ones.
+    Simulation s has a stream of its own, so more simulations repeat the first ones.
     """
     owned = _amounts(sizes)
     whole("simulations", simulations, 1)
@@ -127,20 +123,16 @@ def simulate(
     progress: bool = False,
     train: TrainWithSizes = train_with_sizes,
 ) -> Simulations:
-    """Run Algorithm 1, all simulations in lockstep.
-
-    Accuracies are of the federation's *test* images, as in the paper; to keep these for the end,
-    hand over ``dataclasses.replace(federation, x_test=federation.x_val, y_test=federation.y_val)``.
+    """Run Algorithm 1, all simulations in lockstep; accuracies are of the federation's test images.
 
     Parameters
     ----------
     federation, architecture, local, seed, device, progress
-        As in :func:`fedkit.federated.retraining.train_with_sizes`.
+        As in ``fedkit.federated.train_with_sizes``.
     simulations, rounds : int
-        S and R; the paper: 100 and 50.
+        S and R.
     train : callable
-        ``train_with_sizes``, or a
-        :class:`fedkit.federated.retraining_cache.RetrainingCache` that remembers.
+        ``train_with_sizes``, or a ``RetrainingCache`` that remembers.
     """
     having("federation", federation, "sizes", "client_data")
     function("train", train)
@@ -296,8 +288,6 @@ class Fit:
 
 def fewest_simulations(clients: int, rounds: int) -> int:
     """How many simulations can tell the clients apart at all: R equations each, but the first."""
-    whole("clients", clients, 1)
-    whole("rounds", rounds, 1)
     return 1 + -(-clients // rounds)
 
 
@@ -318,24 +308,23 @@ def fit_aam(
     sigmoid : {"shared", "connected"}
         As in :class:`AccuracyApproximation`.
     solver : {"converged", "adam"}
-        How Eq. 2 is minimised; the paper names no optimiser.  "converged" is
-        ``shared_weights`` or ``fit_connected`` of ``optimisers``, "adam" is ``train_by_adam``.
-    lr : float
-        Of Adam, at first; 0.01 for MNIST and 0.05 for EMNIST in the paper.  It falls to 0.
-    epochs : int
-        Of Adam.  A few simulations make few steps per epoch: raise it for them.
+        How Eq. 2 is minimised; the paper names no optimiser.
+    lr, epochs : float, int
+        Of Adam; the rate falls to 0.
     seed : int
         Root seed of initial weights and batches.
 
     Raises
     ------
     ValueError
-        If there are too few simulations (:func:`fewest_simulations`), the sizes or the accuracies
-        of every round are all alike, or Adam diverges.
+        If there are too few simulations, the sizes or the accuracies of every round are all alike,
+        or Adam diverges.
     """
     having("simulations", simulations, "sizes", "accuracy")
     choice("sigmoid", sigmoid, ("shared", "connected"))
     choice("solver", solver, ("converged", "adam"))
+    whole("epochs", epochs, 1)
+    real("lr", lr, 0.0, above=True)
     x, y = simulations.sizes, simulations.accuracy
     s, rounds, clients = x.shape
     fewest = fewest_simulations(clients, rounds)

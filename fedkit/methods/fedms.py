@@ -1,8 +1,6 @@
 """FedMS: clients valued class by class, and selected by it (Yang et al. 2024).
 
-The estimators value any game that answers ``float[B, classes]`` with accuracies in [0, 1].  What
-the paper says twice and differently is an argument of :class:`FedMS`: `aggregate`, `units` and
-`against`.
+The estimators value any game that answers ``float[B, classes]`` with accuracies in [0, 1].
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from fedkit.checks import choice, having, numbers, real, vector, whole
+from fedkit.checks import choice, having, real, vector, whole
 from fedkit.estimators import Estimator, estimate_many
 from fedkit.estimators.accumulators import MeanAccumulator
 from fedkit.estimators.driver import Budget, Count, Requests
@@ -129,22 +127,15 @@ class MaverickGTG(_ClassWise):
     Parameters
     ----------
     between, within : float
-        eps_b and eps_i (0.001 in the paper): no walk at all if ``|v(N) - v(empty)|`` is not
-        above the first; a walk keeps its utility from where ``|v(N) - v(prefix)|`` is below the
-        second.  A vector is truncated as a whole.
+        eps_b and eps_i: no walk at all if ``|v(N) - v(empty)|`` is not above the first; a walk
+        keeps its utility from where ``|v(N) - v(prefix)|`` is below the second.
     temperature : float
         T of Eq. 10.
     convergence, last : float, int
-        Eq. 11: stop when the mean relative change of the values from each of the `last` walks
-        before is below `convergence` on average; 0.05 is printed, 10 is that of GTG-Shapley.  The
-        values are weighted with the difficulty of the coreset found so far.
+        Eq. 11: stop when the mean relative change of the values, weighted with the difficulty of
+        the coreset found so far, from each of the `last` walks before is below `convergence`.
     walks : int, optional
         Exactly this many walks instead of at most ``max(30, 2**n)``.
-
-    Notes
-    -----
-    Over whole sweeps guided sampling is unbiased, and convergence is looked at between sweeps only;
-    but the stop depends on the values, and truncation skips marginals that need not be zero.
     """
 
     between: float = 0.001
@@ -204,11 +195,7 @@ class MaverickGTG(_ClassWise):
 
 
 def distance(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Mean of ``|a - b|`` over the last axis, the classes.
-
-    The paper names no norm of ``|v_N - v_0| > eps``; in the mean its threshold means what it means
-    for GTG-Shapley's single accuracy.
-    """
+    """Mean of ``|a - b|`` over the last axis, the classes; the paper names no norm."""
     return np.asarray(np.abs(a - b).mean(axis=-1))
 
 
@@ -216,8 +203,7 @@ class CoresetAccumulator(MeanAccumulator):
     """Values of the classes, and the coreset (Algorithm 1, line 24).
 
     The coreset is the first coalition with the largest sum of class accuracies among the non-empty
-    ones that were evaluated.  With the empty one, the model as it was, no coreset could be worse
-    than the model before, and none be discarded.
+    ones that were evaluated.
     """
 
     def __init__(self, temperature: float) -> None:
@@ -259,13 +245,8 @@ class CoresetAccumulator(MeanAccumulator):
 def class_difficulty(accuracy: FloatArray, temperature: float = 0.01) -> FloatArray:
     """Weight of each class: a softmax of the error rates (FedMS, Eq. 10); they sum to 1.
 
-    Of accuracies float64[classes] in [0, 1]; with the paper's T = 0.01 a class that is three points
-    better weighs 5% of the worst.
+    Of accuracies float64[classes] in [0, 1].
     """
-    real("temperature", temperature, 0.0, above=True)
-    accuracy = vector("accuracy", accuracy)
-    if accuracy.min() < 0 or accuracy.max() > 1:
-        raise ValueError(f"accuracy is {accuracy}; expected fractions in [0, 1], not percent")
     # Differences before the division: no temperature overflows.
     weights = np.exp((accuracy.min() - accuracy) / temperature)
     return np.asarray(weights / weights.sum(), dtype=np.float64)
@@ -274,22 +255,15 @@ def class_difficulty(accuracy: FloatArray, temperature: float = 0.01) -> FloatAr
 def class_scores(values: FloatArray, difficulty: FloatArray) -> FloatArray:
     """Weighted sum over classes, float64[n]: the score of Eq. 9, the Shapley reward of Eq. 13.
 
-    Of values float64[n, classes], accumulated (S) or of one round, and :func:`class_difficulty`.
+    Of values float64[n, classes], accumulated or of one round, and :func:`class_difficulty`.
     """
-    table, beta = numbers("values", values), vector("difficulty", difficulty)
-    if table.ndim != 2 or table.shape[1] != len(beta):
-        raise ValueError(
-            f"values have shape {table.shape} and difficulty {beta.shape}; expected (n, classes) "
-            "and (classes,)"
-        )
-    return np.asarray(table @ beta)
+    return np.asarray(values @ difficulty)
 
 
 def rewards(valuation: Valuation) -> FloatArray:
     """Shapley rewards of a round's participants, float64[k]: ``sum_c beta^c phi_i^c`` (Eq. 13).
 
-    In the unit of the values: percentage points of :class:`FedMS` unless it has fractions.  NaN for
-    round 0, whose query asks for accuracies and pays nobody.
+    NaN for round 0, whose query asks for accuracies and pays nobody.
     """
     paid = class_scores(valuation.values, valuation.info["beta"])
     return np.full_like(paid, np.nan) if valuation.info.get("initial") else paid
@@ -301,10 +275,8 @@ def rewards(valuation: Valuation) -> FloatArray:
 def sample_by_score(
     pool: IntArray, scores: FloatArray, k: int, rng: np.random.Generator
 ) -> IntArray:
-    """Draw k clients one after another, each with probability ``softmax(scores)`` of who is left.
-
-    These are the k largest of the scores with Gumbel noise, so no difference of them underflows.
-    """
+    """Draw k clients one after another, each with probability ``softmax(scores)`` of the rest."""
+    # the k largest with Gumbel noise, so that no difference of scores underflows
     return top(pool, scores + rng.gumbel(size=len(pool)), k)
 
 
@@ -331,7 +303,7 @@ _TABULATED = 7
 
 @dataclass(frozen=True)
 class MaverickValues:
-    """Class-wise values of the participants, and in round 0 everybody's own accuracy.
+    """Class-wise values of the participants, and in round 0 everybody's own accuracy (footnote 1).
 
     Parameters
     ----------
@@ -339,19 +311,10 @@ class MaverickValues:
         ``MaverickMR``, ``MaverickTMR`` or ``MaverickGTG``.
     scale : float
         Factor of all values: 1 leaves accuracies in [0, 1], 100 gives percent.
-
-    Notes
-    -----
-    Round 0 "initializes contribution scores based on the class-wise accuracy of these updates"
-    (footnote 1): each client's own model on each class, with the beta of the average of all models.
     """
 
     estimator: Estimator
     scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        having("estimator", self.estimator, "sample", "accumulator")
-        real("scale", self.scale, 0.0, above=True)
 
     def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
         """Return one valuation ``[k, classes]`` per round, with beta and coreset in its info."""
@@ -394,24 +357,16 @@ class MaverickValues:
 
 @dataclass(frozen=True)
 class CoresetWeights:
-    """FedAvg's average of all participants, or of the coreset alone.
+    """FedAvg's average of all participants, or of the coreset alone; round 0 keeps the model.
 
     Parameters
     ----------
     aggregate : {"coreset", "all"}
         "all" is line 16 of Algorithm 2; "coreset" is what section 4.2 describes: the coreset, or
         nobody where section 5.1's rule discards it.
-
-    Notes
-    -----
-    Algorithm 2 initialises its scores before the first round: the answers to round 0's query of all
-    clients are not aggregated.
     """
 
     aggregate: Literal["coreset", "all"] = "coreset"
-
-    def __post_init__(self) -> None:
-        choice("aggregate", self.aggregate, ("coreset", "all"))
 
     def __call__(self, r: Round, valuation: Valuation, table: ClientTable) -> Tensor:
         weights = np.asarray(r.sizes, dtype=np.float64)
@@ -434,12 +389,11 @@ class Accumulate:
     Parameters
     ----------
     alpha : float
-        Decay of S; 0.8 or 0.6 in the paper.
+        Decay of S.
     tolerance : tuple of float
-        eps_d at the first and at the last round, in percentage points: 3.0 and 0.1.
+        eps_d at the first and at the last round, in percentage points.
     rounds : int
-        Rounds over which it decays, exponentially, from the initial query on: the first round in
-        which a coreset can be discarded is the third.
+        Rounds over which it decays, exponentially, from the initial query on.
     against : {"found", "kept"}
         Which coreset is the previous one: that of the last round, or the last that was not
         discarded, whose aggregate is the global model.
@@ -447,22 +401,13 @@ class Accumulate:
     Notes
     -----
     A coreset is discarded if d is below minus eps_d, where d is "the class-wise accuracy difference
-    between the coreset and the previous set" (section 5.1); we take the mean over classes, in
-    points.  With "kept" the rule can lock the model: once every coreset is worse than a lucky model
-    by more than a shrinking eps_d, none is ever aggregated again.
+    between the coreset and the previous set" (section 5.1); we take the mean over classes.
     """
 
     alpha: float = 0.8
     tolerance: tuple[float, float] = (3.0, 0.1)
     rounds: int = 100
     against: Literal["found", "kept"] = "found"
-
-    def __post_init__(self) -> None:
-        choice("against", self.against, ("found", "kept"))
-        real("alpha", self.alpha, 0.0, 1.0)
-        for end in vector("tolerance", self.tolerance, 2):
-            real("tolerance", end, 0.0, above=True)
-        whole("rounds", self.rounds, 1)
 
     def threshold(self, t: int) -> float:
         """eps_d of round t, in percentage points."""
@@ -513,9 +458,13 @@ class FedMS:
     against: Literal["found", "kept"] = "found"
 
     def __post_init__(self) -> None:
-        choice("units", self.units, ("percent", "fraction"))
         having("estimator", self.estimator, "sample", "accumulator")
-        self.strategy(n_classes=2, rounds=1)  # refuses the rest
+        real("alpha", self.alpha, 0.0, 1.0)
+        choice("units", self.units, ("percent", "fraction"))
+        choice("aggregate", self.aggregate, ("coreset", "all"))
+        for end in vector("tolerance", self.tolerance, 2):
+            real("tolerance", end, 0.0, above=True)
+        choice("against", self.against, ("found", "kept"))
 
     def strategy(self, n_classes: int, rounds: int) -> Strategy:
         """Return the strategy for a federation; its plan needs the utility "class_accuracy"."""

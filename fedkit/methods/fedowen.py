@@ -37,28 +37,22 @@ class OwenSampling(Estimator):
     """Owen sampling with eta-truncation (FedOwen, Algorithm 1).
 
     The game should have ``v(empty) = 0``, which no budget counts, and, for the truncation to mean
-    what the paper says, ``v(N) = 1``: pass ``normalise(game)``.  Of another game
-    ``fk.estimate`` warns.
+    what the paper says, ``v(N) = 1``: pass ``normalise(game)``.
 
     Parameters
     ----------
     levels : int
         Q, the number of inclusion levels q = 1/Q, 2/Q, ..., 1.
     draws : int, optional
-        M, walks per level, for a run without a budget: lines 4 to 20 to the letter, nothing
-        re-spent, divided by Q M.
+        M, walks per level, for a run without a budget: lines 4 to 20 to the letter.
     eta : float, optional
         Truncation tolerance in [0, 1]; None never truncates.
 
     Notes
     -----
-    With a budget, `draws` is not used: each level gets an equal share, what truncation saves of it
-    is re-spent on fresh walks, and a level's sum is divided by the number of its whole walks, which
-    takes the place of M in line 23.
-
-    A walk visits the clients of its Bernoulli(q) mask in random order, so level q has the mean
-    ``integral of e_j from 0 to q``, not ``e_j(q)``: the Shapley value for Q = 1 alone.
-    :meth:`weights` gives this expectation.
+    With a budget each level gets an equal share, what truncation saves of it is re-spent on fresh
+    walks, and a level's sum is divided by the number of its whole walks.  The expectation is that
+    of :meth:`weights`: the Shapley value for Q = 1 alone.
     """
 
     levels: int = 2
@@ -169,13 +163,8 @@ class OwenTwins(Estimator):
     Notes
     -----
     A mask costs n + 1 evaluations.  Under a budget the levels take turns, the lowest first, as long
-    as whole masks fit: of 40 evaluations for ten clients at Q = 2 level 1/2 gets two masks and
-    level 1 one; its only mask is the grand coalition, so that more would tell nothing.
-
-    Level q has the mean ``e_j(q)``, so that the expectation is the sum of Eq. 10 and not yet its
-    integral: at Q = 2 half of the weight lies on what a client adds to all others.
-    :meth:`weights` gives it.  To the letter S in Eq. 7 may hold client j already, which adds only
-    zeros and turns ``e_j(q)`` into ``(1 - q) e_j(q)``; the text's word for the pair decides.
+    as whole masks fit.  The expectation is that of :meth:`weights`: the sum of Eq. 10, and not yet
+    its integral.
     """
 
     levels: int = 2
@@ -215,19 +204,18 @@ class EpsilonGreedy:
     Parameters
     ----------
     epsilon : float
-        Probability of a uniform (exploring) round; the paper's 0.1.
+        Probability of a uniform (exploring) round.
     confidence : float
-        Weight `c` of the confidence bonus; not given in the paper's text.
+        Weight `c` of the confidence bonus.
     floor : float
         Contribution floor `tau`: below it a client's gain counts as 0 and its bonus is scaled.
     low_gain : float
-        Scale of the bonus below the floor; the paper's 0.1.
+        Scale of the bonus below the floor.
 
     Notes
     -----
-    Line 13 leaves the smallest score with probability 0 in an exploiting round, and there may be
-    fewer than `k` clients with a positive one.  The paper's text does not say what happens
-    then; we draw all of these and fill up uniformly from the others.
+    Line 13 leaves the smallest score with probability 0.  Where fewer than `k` clients have a
+    positive one we draw all of these and fill up uniformly from the others.
     """
 
     epsilon: float = 0.1
@@ -287,7 +275,7 @@ class Softmax:
 
     Notes
     -----
-    Eq. 14 sums over all `n` clients; only the participants trained, so the softmax runs over them.
+    Eq. 14 sums over all clients; only the participants trained, so the softmax runs over them.
     """
 
     scale: float = 1.0
@@ -315,11 +303,6 @@ class FedOwen:
         Algorithm 1, or another estimator under the same budget, as in Table 1.
     budget : int
         Utility evaluations per round: N x M, 40 for the paper's ten participants.
-
-    Notes
-    -----
-    The paper has v(N) = 1 and does not say what holds in a round that gains nothing: its values are
-    then in the units of the utility, and keep their signs (:func:`fedkit.games.game.normalise`).
     """
 
     estimator: Estimator = field(default_factory=OwenSampling)

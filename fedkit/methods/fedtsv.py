@@ -117,8 +117,7 @@ def trajectory_game(
     utility : {"exponential", "rational", "gaussian", "angular"}
         With d the Euclidean distance between the coalition's mean update and the reference, and
         sigma the length of the reference plus `eps`: ``exp(-d / sigma)``, ``1 / (1 + d / sigma)``,
-        ``exp(-(d / sigma)^2)``; or, with the angle between the two, ``exp(-2 angle / pi)``.  Eq. 11
-        is lost in every copy of the paper.
+        ``exp(-(d / sigma)^2)``; or, with the angle between the two, ``exp(-2 angle / pi)``.
     eps : float
         Added to the length of the reference, at least 0; in units of the updates.
 
@@ -130,10 +129,6 @@ def trajectory_game(
     ------
     ValueError
         If the matrix is none of inner products, or the reference has length zero.
-
-    Notes
-    -----
-    The empty coalition's mean update is zero, and its angle a right one.
     """
     choice("utility", utility, UTILITIES)
     real("eps", eps, 0.0)
@@ -226,8 +221,7 @@ def _nothing(k: int) -> Valuation:
 class ContributionWeights:
     """The average by ``max(c_i, 0)``, c_i the remembered contribution (FedTSV, Eq. 13).
 
-    If no participant has a positive contribution the weights are uniform.  Eq. 12 adds values up
-    over the rounds, which is the strategy's ``remember=keep_total``; :class:`FedTSV` has both.
+    The weights are uniform if no participant has a positive contribution.
     """
 
     def __call__(self, r: Round, valuation: Valuation, table: ClientTable) -> Tensor:
@@ -252,8 +246,8 @@ class FedTSV:
 def equal_lengths(updates: Tensor, clip: bool = False) -> Tensor:
     """Bring all updates of a round, float32 ``[k, P]``, to the length of the median one.
 
-    The remedy against long updates that the paper names and does not try.  With `clip` only those
-    that are longer are shortened.  Updates of length zero, or that are not finite, stay.
+    With `clip` only those that are longer are shortened.  Updates of length zero, or that are not
+    finite, stay.
     """
     lengths = updates.double().norm(dim=1)  # in float32 the square of a long update overflows
     usable = torch.isfinite(lengths) & (lengths > 0)

@@ -54,10 +54,8 @@ def value(
 ) -> Valuation:
     """Return the Shapley values of the clients of one round, and say how they were found.
 
-    Up to 12 clients all coalitions are evaluated, and the values are exact.  Beyond, a regression
-    asks for six coalitions a client, and for twice as many until every value has an interval; of
-    more than 400 clients twenty random walks are taken.  Without validation data it is CGSV: how
-    far a client's update, brought to length 1, points where the sum of all does.
+    Up to 12 clients the values are exact; beyond, they come from a regression, and of more than 400
+    clients from random walks.  Without validation data they are CGSV's cosines of updates.
 
     Parameters
     ----------

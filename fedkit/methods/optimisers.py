@@ -17,8 +17,6 @@ from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit
 from torch import Tensor
 
-from fedkit.checks import real, whole
-
 if TYPE_CHECKING:
     from fedkit.methods.fedccea import AccuracyApproximation
 
@@ -76,7 +74,7 @@ def project(
 
 
 def _least_squares(normal: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve normal equations: by Cholesky where they are well conditioned, which they mostly are.
+    """Solve normal equations, by Cholesky where they are well conditioned.
 
     Where weights vanish or all sigmoids are flat, columns are alike, and the least solution counts.
     """
@@ -89,10 +87,7 @@ def _least_squares(normal: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def random_starts(sizes: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Draw weights to begin with, float64[5, n]: tiny, or so large that all sigmoids bend.
-
-    From starts between them the fit often ends in poor minima, in which some sigmoids are flat.
-    """
+    """Draw weights to begin with, float64[5, n]: tiny, or so large that all sigmoids bend."""
     n, mean = sizes.shape[2], float(sizes.mean()) or 1.0
     return np.stack([rng.uniform(0, 2 * reach / (n * mean), n) for reach in _STARTS])
 
@@ -105,9 +100,10 @@ def shared_weights(
     def slope(quality: FloatArray) -> tuple[float, FloatArray]:
         return project(quality, sizes, accuracy)[:2]
 
-    options: dict[str, Any] = {"maxiter": 1000, "ftol": 1e-12, "gtol": 1e-8}
     bounds = [(0, _MOST)] * starts.shape[1]
-    tried = [_descend(slope, start, bounds, **options) for start in starts]
+    tried = [
+        _descend(slope, start, bounds, maxiter=1000, ftol=1e-12, gtol=1e-8) for start in starts
+    ]
     quality, losses = min(tried, key=lambda found: found[1][-1])
     _, _, _, a, b = project(quality, sizes, accuracy)
     return quality, a, b, losses
@@ -156,8 +152,8 @@ def fit_connected(
 ) -> Found:
     """Fit a drawn network, stopped where simulations that are left out are predicted best.
 
-    Followed to its least error it learns noise by heart.  So a fifth of the simulations says how
-    many iterations are best, from the start that predicts best, and all of them make the fit.
+    A fifth of them says how many iterations are best, from the start that predicts best, and all of
+    them make the fit.
     """
     simulations, _, clients = sizes.shape
 
@@ -174,13 +170,8 @@ def fit_connected(
 
         row = start.weights.numpy()
         bounds = [(0, None)] * clients + [(None, None)] * (len(row) - clients)
-        options: dict[str, Any] = {
-            "maxiter": steps,
-            "maxfun": 20 * steps,
-            "ftol": 1e-13,
-            "gtol": 1e-9,
-        }
-        row, losses = _descend(slope, row, bounds, watch, **options)
+        most = {"maxiter": steps, "maxfun": 20 * steps}
+        row, losses = _descend(slope, row, bounds, watch, **most, ftol=1e-13, gtol=1e-9)
         return start.like(torch.from_numpy(row)), losses
 
     def error(network: AccuracyApproximation, rows: IntArray) -> float:
@@ -231,12 +222,9 @@ def train_by_adam(
     """Train the network from several starts at once, by mini-batches, and take the best.
 
     `padded` are its inputs, float64[S * R, R, n], and `accuracy` what it is to predict, [S, R].
-
-    The rate falls to 0 along half a cosine: at the paper's constant one the loss does not settle.
-    A weight at its bound jitters above it: what ends below a thousandth of the mean weight is 0.
+    The rate falls to 0 along half a cosine.  A weight at its bound jitters above it: what ends
+    below a thousandth of the mean weight is 0.
     """
-    whole("epochs", epochs, 1)
-    real("lr", lr, 0.0, above=True)
     inputs = torch.from_numpy(padded).float()
     targets = torch.from_numpy(accuracy.reshape(-1)).float()
     many = starts[0].like(torch.stack([start.weights for start in starts]))
@@ -258,10 +246,7 @@ def train_by_adam(
 
 
 def _adam(weights: Tensor) -> Callable[[Tensor, float], None]:
-    """Return a step of Adam (Kingma and Ba 2015, Algorithm 1), which changes the weights in place.
-
-    As ``torch.optim.Adam`` with its defaults, whose import alone takes seconds.
-    """
+    """Return a step of Adam (Kingma and Ba 2015, Algorithm 1), in place."""
     first, second = torch.zeros_like(weights), torch.zeros_like(weights)
     steps = 0
 
