@@ -30,7 +30,7 @@ def to_shapiq(game: Game) -> Any:
     shapiq.Game
         With utilities as they are: it is not centred.
     """
-    as_game(game)
+    _single(game)
     base = need("shapiq", "bench").Game
 
     class Shared(base):  # type: ignore[misc, valid-type]
@@ -38,6 +38,17 @@ def to_shapiq(game: Game) -> Any:
             return game(coalitions)
 
     return Shared(game.n_players, normalize=False)
+
+
+def _single(game: Game) -> Game:
+    """Return a game of single numbers, or refuse it: the empty coalition is asked for."""
+    outputs = as_game(game)(np.zeros((1, game.n_players), dtype=np.bool_)).shape[1:]
+    if outputs:
+        raise ValueError(
+            f"game has utilities of {outputs[0]} numbers, and others take single ones; give one "
+            "column: fk.Game(game.n_players, lambda rows: game(rows)[:, 0])"
+        )
+    return game
 
 
 def from_shapiq(game: Any) -> Game:
@@ -69,7 +80,7 @@ def to_pydvl(game: Game) -> tuple[Any, Any]:
     utility and Dataset of pyDVL
         ``ShapleyValuation(utility, ...).fit(data)`` values the players.
     """
-    n = as_game(game).n_players
+    n = _single(game).n_players
     base = need("pydvl.valuation.utility.base", "bench").UtilityBase
 
     class Shared(base):  # type: ignore[misc, valid-type]
@@ -138,15 +149,10 @@ def to_shap(
             "least one, and the same players in all"
         )
     n = given[0].n_players
-    scales = [np.broadcast_to(np.asarray(v.scale, dtype=np.float64), v.values.shape) for v in given]
-    values = np.concatenate(
-        [(v.values * unit).reshape(n, -1).T for v, unit in zip(given, scales, strict=True)]
-    )
-    errors = np.concatenate(
-        [
-            (v.standard_errors * np.abs(unit)).reshape(n, -1).T
-            for v, unit in zip(given, scales, strict=True)
-        ]
+    units = [v.in_units() for v in given]
+    values, errors = (
+        np.concatenate([each.reshape(n, -1).T for each in column])
+        for column in ([v.values for v in units], [v.standard_errors for v in units])
     )
     if len(values) == 1:
         values, errors = values[0], errors[0]

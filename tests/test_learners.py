@@ -149,6 +149,7 @@ def test_what_is_no_data_ends_in_one_sentence():
         (lambda: fk.retraining_game(tree, [(X[:, 0], Y)], TEST), "N labels"),
         (lambda: fk.retraining_game(tree, [*CLIENTS, narrow], TEST), "same columns"),
         (lambda: fk.retraining_game(tree, [*CLIENTS, frame], TEST), "one kind of table"),
+        (lambda: fk.retraining_game(tree, CLIENTS, narrow), r"float64\[5, 3\]; .*same columns"),
         (lambda: fk.retraining_game(DecisionTreeClassifier, CLIENTS, TEST), "make one"),
         (lambda: fk.retraining_game(tree, CLIENTS, TEST, 3), "score is 3"),
         (lambda: fk.retraining_game(tree, CLIENTS, TEST, "acuracy"), "acuracy"),

@@ -66,7 +66,7 @@ def test_two_writers_share_a_ledger_and_no_round_counts_twice(tmp_path):
     with pytest.raises(ValueError, match=r"round 1 is in .* already, and a round counts once"):
         two.add(1, sampled(2))
     two.add("last", sampled(2), np.arange(4))
-    with pytest.raises(ValueError, match=r"sampled with the seed 2, as another one was.*its own"):
+    with pytest.raises(ValueError, match=r"sampled with the seed 2, .*its own"):
         one.add(3, sampled(2))
     one.add(3, fk.shapley(fk.airport([1.0])), [7])
     one.add(4, fk.shapley(fk.airport([1.0])), [7])  # exact values have no seed to share
@@ -148,13 +148,13 @@ def test_what_would_spoil_the_totals_is_refused(tmp_path: Path) -> None:
     ledger.add(0, found, [0, 1])
     with pytest.raises(ValueError, match="name them all by numbers"):
         ledger.add(1, found, ["0", "1"])
-    with pytest.raises(ValueError, match=r"round 0 is in .* as a int"):
+    with pytest.raises(ValueError, match=r"round '0' is in .* as int"):
         ledger.add("0", found, [0, 1])
     with pytest.raises(ValueError, match="a NaN or an infinity"):
         ledger.add(1, replace(found, values=np.array([1.0, np.nan])), [0, 1])
     assert ledger.rounds == [0]
     wide = replace(found, values=np.ones((2, 3)), standard_errors=np.zeros((2, 3)))
-    with pytest.raises(ValueError, match=r"outputs|shape|values"):
+    with pytest.raises(ValueError, match=r"as many outputs in every round"):
         ledger.add(1, wide, [0, 1])
     assert ledger.rounds == [0]
     with pytest.raises(ValueError, match="all by numbers, or all by text"):
@@ -170,3 +170,51 @@ def test_errors_and_bounds_of_a_round_that_loses_are_in_order(tmp_path: Path) ->
     assert (frame.standard_error > 0).all()
     assert (frame.low < frame.value).all()
     assert (frame.value < frame.high).all()
+
+
+def test_values_of_another_semivalue_or_utility_are_not_added_up(tmp_path: Path) -> None:
+    game = fk.Game(4, lambda rows: rows @ [1.0, 2.0, 4.0, 3.0])
+    lossy = fk.Game(4, game.function, utility="negative_loss")
+    walks = {"budget": 12, "count": "calls"}
+    semivalues = {
+        "Shapley": [
+            fk.shapley(game),
+            fk.estimate(game, fk.PermutationSampling(), **walks),
+            fk.estimate(game, fk.ProxySampling(), 14),
+        ],
+        "Banzhaf": [
+            fk.banzhaf(game),
+            fk.estimate(game, fk.BanzhafSampling(), 14),
+            fk.estimate(game, fk.ProxySampling(value="banzhaf"), 14),
+        ],
+        "leave-one-out": [fk.leave_one_out(game)],
+        "semivalue of weights": [
+            fk.beta_shapley(game, 4.0, 1.0),
+            fk.estimate(game, fk.PermutationSampling(beta=(4.0, 1.0)), **walks),
+        ],
+    }
+    made = (lossy, fk.remember(lossy), fk.tabulate(lossy), fk.normalise(lossy))
+    utilities = {
+        "negative_loss": [fk.shapley(one) for one in made],
+        "accuracy": [fk.shapley(fk.Game(4, game.function, utility="accuracy"))],
+    }
+    for kinds in (semivalues, utilities):
+        for kind, alike in kinds.items():
+            fk.total([replace(found, seed=place) for place, found in enumerate(alike)])
+            for other in kinds.keys() - {kind}:
+                ledger = fk.Ledger(tmp_path / f"{kind}, {other}.db")
+                ledger.add(0, alike[0])
+                with pytest.raises(ValueError, match=f"different kinds, {kind}.* and {other}"):
+                    ledger.add(1, kinds[other][-1])
+                assert ledger.rounds == [0]
+
+
+def test_rounds_without_a_known_kind_are_added_and_seen_by_the_next(tmp_path: Path) -> None:
+    own = fk.Valuation([1.0, 2.0], [0.0, 0.0], 4, 3, "a rule of my own", exact=True)
+    game = fk.airport([1, 2])
+    one, two = (fk.Ledger(tmp_path / "values.db") for _ in range(2))
+    one.add(0, own)
+    two.add(1, fk.shapley(game))
+    with pytest.raises(ValueError, match="Shapley and Banzhaf"):
+        one.add(2, fk.banzhaf(game))
+    assert one.rounds == two.rounds == [0, 1]

@@ -134,6 +134,40 @@ def test_states_that_are_one_and_the_same_model_are_warned_of() -> None:
         fk.value(net, base, [copy.deepcopy(one) for one in alive], [1, 2, 3], x, y)
 
 
+def test_differences_and_models_are_told_apart_with_data_and_without() -> None:
+    base = NET.state_dict()
+    moved = [{key: 0.1 * (one[key] - base[key]) for key in one} for one in states(3)]
+    sent = [{key: base[key] + one[key] for key in one} for one in moved]
+    for data in ((), ([1, 2, 3], X, Y)):
+        with pytest.warns(UserWarning, match="nearer to zero than to base.*by updates="):
+            fk.value(NET, base, moved, *data)
+        with pytest.warns(UserWarning, match="nearer to base than to zero.*models minus base"):
+            fk.value(NET, base, None, *data, updates=sent)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fk.value(NET, base, sent, *data)
+            fk.value(NET, base, None, *data, updates=moved)
+        broken = [*sent[:2], {key: tensor * np.nan for key, tensor in base.items()}]
+        with pytest.raises(ValueError, match=r"trained\[2\] holds a NaN or an infinity"):
+            fk.value(NET, base, broken, *data)
+
+
+def test_arrays_without_names_and_checkpoints_with_an_optimiser(tmp_path) -> None:
+    base, sent = NET.state_dict(), states(3)
+    arrays = [[tensor.numpy() for tensor in one.values()] for one in sent]
+    with pytest.raises(
+        ValueError, match=r"trained\[0\] is list of 9 .*dict\(zip\(keys, arrays\)\)"
+    ):
+        fk.value(NET, base, arrays, [1, 2, 3], X, Y)
+    expected = fk.value(NET, base, sent, [1, 2, 3], X, Y)
+    named = [dict(zip(base, one, strict=True)) for one in arrays]
+    assert fk.value(NET, base, named, [1, 2, 3], X, Y) == expected
+    adam = torch.optim.Adam(NET.parameters())
+    kept = [{"epoch": 3, "model": one, "optimizer": adam.state_dict()} for one in sent]
+    torch.save(kept[0], tmp_path / "0.pt")
+    assert fk.value(NET, base, [tmp_path / "0.pt", *kept[1:]], [1, 2, 3], X, Y) == expected
+
+
 def test_without_x_nothing_that_needs_it_is_taken_in_silence() -> None:
     net = torch.nn.Linear(4, 2)
     base = {key: tensor.clone() for key, tensor in net.state_dict().items()}

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import fedkit as fk
@@ -68,6 +65,15 @@ def test_exact_values_agree_with_pydvl(name):
     np.testing.assert_allclose(fk.tabulate(back).table, game.table)
 
 
+def test_a_game_of_several_outputs_is_refused_with_a_way_out():
+    vector = fk.random_unanimity_sum(4, 6, 0, n_outputs=3)
+    column = fk.Game(4, lambda rows: vector(rows)[:, 0])
+    for there in (to_shapiq, to_pydvl):
+        with pytest.raises(ValueError, match=r"utilities of 3 numbers.*\[:, 0\]"):
+            there(vector)
+        there(column)
+
+
 def test_a_model_utility_of_pydvl_is_a_game_by_retraining():
     pydvl = needed("pydvl.valuation")
     from sklearn.tree import DecisionTreeRegressor
@@ -117,35 +123,3 @@ def test_values_are_explanations_of_shap():
     for bad in ([], [1], "abc", [fk.shapley(game), fk.shapley(fk.airport([1.0]))]):
         with pytest.raises(ValueError, match=r"expected .*fk.Valuation|at least one"):
             to_shap(bad)
-
-
-PAGE = (Path(__file__).parent.parent / "book" / "jobs.md").read_text("utf-8")
-
-
-@pytest.mark.filterwarnings("ignore")  # of packages about each other, and of shap's plots
-def test_the_examples_of_the_page_run_in_their_order_and_are_under_ten_lines():
-    for name in ("shapiq", "shap", "pydvl"):
-        needed(name)
-    import matplotlib.pyplot as plt
-
-    names: dict[str, object] = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL):
-        assert sum(bool(line.strip()) for line in block.splitlines()) < 10
-        exec(block, names)
-    plt.close("all")
-    assert names["found"].has_intervals
-    assert names["core"].values.sum() == pytest.approx(5)
-    assert names["pairs"][(1, 3)] == pytest.approx(-11 / 6)
-    assert names["worth"].n_players == 200
-    assert not np.isnan(names["worth"].values).any()
-
-
-def test_no_job_takes_more_lines_than_in_a_peer():
-    from benchmarks import jobs
-
-    assert len(jobs.JOBS) + len(jobs.COMMANDS) == 14
-    for job in jobs.JOBS:
-        written = {name: jobs.lines(program) for name, program in jobs.programs(job).items()}
-        assert 0 < written["fedkit"] == min(written.values()), (job.name, written)
-    told = pd.read_csv(jobs.TABLE)
-    assert set(told["job"]) == {job.name for job in jobs.JOBS} | set(jobs.COMMANDS)

@@ -308,7 +308,8 @@ def estimate_many(
     """Run many estimations in lockstep; those of one game share one batch per step.
 
     Each of `games`, `estimators`, `budget` and `seeds` is one object or a sequence; sequences
-    have a common length, and single objects are used for all.  Estimations of the same game
+    have a common length, and single objects are used for all: of a grid every pair is listed, as
+    ``games, seeds = zip(*itertools.product(games, seeds))`` does.  Estimations of the same game
     object share its utilities, while each budget counts what its own estimation asked for.  A numpy
     Generator serves one estimation: the draws of several would mix.
 
@@ -331,12 +332,13 @@ def estimate_many(
     runs = []
     for game, estimator, total, seed in zip(*columns, strict=True):
         as_game(game)
+        semivalue = getattr(estimator, "weights", lambda n_players: None)
         if isinstance(estimator, Estimator):
             game, estimator = estimator.prepare(game, total)
         if id(game) not in memories:
             memories[id(game)] = game, Memory(game, told=shown.more if progress else None)
         memory = memories[id(game)][1]
-        runs.append(_Estimation(memory, estimator, total, seed, count, stop))
+        runs.append(_Estimation(memory, estimator, total, seed, count, stop, semivalue))
     shown.begin(progress, None if None in columns[2] else sum(columns[2]))
     try:
         active = [run for run in runs if run.advance()]
@@ -378,7 +380,8 @@ def _columns(*given: Any) -> list[list[Any]]:
     if not set(sizes) <= {1, size} or 0 in sizes:
         raise ValueError(
             f"there are {sizes[0]} games, {sizes[1]} estimators, {sizes[2]} budgets and "
-            f"{sizes[3]} seeds; each must be single or of one common length"
+            f"{sizes[3]} seeds; each must be single or of one common length, and of a grid every "
+            "pair is listed: games, seeds = zip(*itertools.product(games, seeds))"
         )
     columns = [entry * size if len(entry) == 1 else entry for entry in lists]
     generators = [id(seed) for seed in columns[3] if isinstance(seed, np.random.Generator)]
@@ -417,8 +420,10 @@ class _Estimation:
         seed: Seed,
         count: Count,
         stop: Stop | None,
+        semivalue: Callable[[int], Floats | None],
     ) -> None:
         self.memory, self.estimator, self.seed, self.stop = memory, estimator, seed, stop
+        self.semivalue = semivalue  # of what was asked for, before it was prepared
         self.name, self.n = type(estimator).__name__, memory.game.n_players
         self._check(total, count)
         self.budget = Budget(total, count)
@@ -541,7 +546,7 @@ class _Estimation:
             accumulator.met_few = self.budget.evaluations < several
         plain = type(self.estimator).__repr__ is object.__repr__  # an address tells nothing
         # it goes on growing after a stop has looked
-        info = deepcopy(accumulator.info) | facts_of(self.memory.game)
+        info = deepcopy(accumulator.info) | facts_of(self.memory.game, self.semivalue)
         seed = self.seed
         if isinstance(seed, Streams):
             if seed.path:  # without which the root seed does not tell two apart

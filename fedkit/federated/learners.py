@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedkit.checks import brief, function, having, plain_array, real, whole
 from fedkit.extras import need
 from fedkit.games.coalitions import Coalitions, Utilities
-from fedkit.games.game import Game
+from fedkit.games.game import Game, name_of
 from fedkit.learning.device import pair_of
 
 __all__ = ["retraining_game"]
@@ -78,6 +78,7 @@ def retraining_game(
     whole("seed", seed, 0)
     pairs = [_pair(f"clients[{i}]", one) for i, one in enumerate(_several(clients))]
     x_test, y_test = _pair("test", test)
+    _check_alike([*(x for x, _ in pairs), x_test])
     x, y = _joined([x for x, _ in pairs]), np.concatenate([y for _, y in pairs])
     owner = np.repeat(np.arange(len(pairs)), [len(y) for _, y in pairs])
     learner = base.clone(estimator)
@@ -122,7 +123,8 @@ def retraining_game(
         return found
 
     nothing = of_nobody()
-    return Game(len(pairs), utilities)
+    measured = "the learner's own score" if score is None else name_of(score)
+    return Game(len(pairs), utilities, utility=measured)
 
 
 def _scorer(score: str | Scorer | None) -> Scorer:
@@ -153,16 +155,19 @@ def _pair(name: str, given: Any) -> tuple[Any, NDArray[Any]]:
     return x.tocsr() if hasattr(x, "tocsr") else x, y
 
 
-def _joined(parts: list[Any]) -> Any:
+def _check_alike(parts: list[Any]) -> None:
     kinds = {type(part) for part in parts}
     widths = {part.shape[1:] for part in parts}
     names = {tuple(part.columns) for part in parts if hasattr(part, "iloc")}
     if len(kinds) > 1 or len(widths) > 1 or len(names) > 1:
         raise ValueError(
-            f"clients have x {', '.join(brief(part) for part in parts[:4])}; expected the same "
-            "columns and one kind of table for all"
+            f"clients and test have x {', '.join(dict.fromkeys(map(brief, parts)))}; "
+            "expected the same columns and one kind of table for all"
         )
-    if names:
+
+
+def _joined(parts: list[Any]) -> Any:
+    if hasattr(parts[0], "iloc"):
         return need("pandas", "run").concat(parts, ignore_index=True)
     if hasattr(parts[0], "tocsr"):
         return need("scipy.sparse", "run").vstack(parts).tocsr()

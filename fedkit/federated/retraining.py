@@ -288,4 +288,4 @@ def federation_game(
             )[:, 0]  # fmt: skip
         return values
 
-    return Game(federation.n_clients, accuracies)
+    return Game(federation.n_clients, accuracies, utility="accuracy")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from typing import Any, Literal
 
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from fedkit.checks import brief, choice, vector, warn
 from fedkit.games.coalitions import Coalitions, Utilities, averaging_weights
-from fedkit.games.game import Game
+from fedkit.games.game import Game, name_of
 from fedkit.learning.device import samples_of
 from fedkit.learning.evaluation import Evaluator, Named, Score, share_right
 from fedkit.learning.models import Model, model_of, state_of, states_of
 
-__all__ = ["game_of_updates", "round_game"]
+__all__ = ["Sent", "game_of_updates", "round_game"]
 
 
 def round_game(
@@ -71,7 +71,7 @@ def round_game(
     Warns
     -----
     UserWarning
-        If the updates look like whole models.
+        If the updates look like whole models, or the models like updates.
 
     Examples
     --------
@@ -83,36 +83,26 @@ def round_game(
     >>> fk.round_game(net, base, sent, [20, 10, 20], x, y).n_players
     3
     """
-    if (trained is None) == (updates is None):
-        raise ValueError("give the clients' models as trained, or their differences as updates")
     choice("weighting", weighting, ("size", "uniform"))
-    name, given = ("trained", trained) if updates is None else ("updates", updates)
     if not isinstance(module, nn.Module | Model | Evaluator):
         raise ValueError(
             f"module is {brief(module)}; expected a torch.nn.Module or an fk.Evaluator"
         )
     whole = state_of(base, "base")
-    states = states_of(given, name)
+    states = Sent(trained, updates)
     if isinstance(module, Evaluator):
         if x is not None or y is not None or utility != "accuracy" or device is not None:
             raise ValueError("the evaluator has x, y, utility and device; leave them out beside it")
         evaluator = module
     else:
-        keys = states[0] if isinstance(states[0], Mapping) else None
         x, y = samples_of(x, y)
         state = whole if isinstance(whole, Mapping) else None
-        evaluator = Evaluator(model_of(module, x, keys, base=state), x, y, utility, device=device)
+        model = model_of(module, x, states.keys, base=state)
+        evaluator = Evaluator(model, x, y, utility, device=device)
     start = evaluator.model.row(whole, "base", others=True)
-    rows = [evaluator.model.row(one, f"{name}[{i}]") for i, one in enumerate(states)]
-    moves = torch.stack([row.to(start.device) for row in rows])
-    if updates is None:
-        moves = moves - start
-    elif _are_models(start, moves):
-        warn(
-            "all updates are nearer to base than to zero, as whole models are: updates are "
-            "the clients' models minus base"
-        )
-    _check_finite(start, moves, name)
+    moves = states.moves(evaluator.model, start)
+    if not bool(torch.isfinite(start).all()):
+        raise ValueError("base holds a NaN or an infinity: the global model has diverged")
     k = len(moves)
     if weighting == "size" and sizes is None:
         raise ValueError('weighting "size" needs sizes; pass them, or use "uniform"')
@@ -130,8 +120,9 @@ def game_of_updates(evaluator: Evaluator, base: Tensor, updates: Tensor, sizes: 
         def utilities(coalitions: Coalitions) -> Utilities:
             return judge.evaluate(prepared, averaging_weights(coalitions, sizes))
 
-        return Game(len(updates), utilities, sizes=sizes)
+        return Game(len(updates), utilities, sizes=sizes, utility=measured)
 
+    measured = name_of(evaluator.utility)
     game = game_by(evaluator)
     if evaluator.utility == "accuracy":
         by_image = copy(evaluator)  # the same round image by image, at the same price
@@ -140,15 +131,44 @@ def game_of_updates(evaluator: Evaluator, base: Tensor, updates: Tensor, sizes: 
     return game
 
 
-def _check_finite(base: Tensor, updates: Tensor, name: str) -> None:
-    if not bool(torch.isfinite(base).all()):
-        raise ValueError("base holds a NaN or an infinity: the global model has diverged")
-    bad = torch.nonzero(~torch.isfinite(updates.sum(dim=1))).flatten().tolist()
-    if bad:
-        raise ValueError(
-            f"{name}[{bad[0]}] holds a NaN or an infinity (so do {brief(bad)}, of {len(updates)} "
-            "clients): leave such clients out, or lower the learning rate"
-        )
+class Sent:
+    """What clients sent back: their trained models, or the updates that these are of a base."""
+
+    def __init__(self, trained: Any, updates: Any) -> None:
+        if (trained is None) == (updates is None):
+            raise ValueError("give the clients' models as trained, or their differences as updates")
+        self.are_models = updates is None
+        self.name = "trained" if self.are_models else "updates"
+        self.states = states_of(trained if self.are_models else updates, self.name)
+
+    @property
+    def keys(self) -> Collection[str] | None:
+        """Names of the state that travels; None of flat rows."""
+        return self.states[0] if isinstance(self.states[0], Mapping) else None
+
+    def moves(self, model: Model, start: Tensor) -> Tensor:
+        """Return the updates ``[k, P]`` of a model that starts from a row ``[P]``."""
+        rows = [model.row(one, f"{self.name}[{i}]") for i, one in enumerate(self.states)]
+        moves = torch.stack([row.to(start.device) for row in rows])
+        if self.are_models:
+            moves = moves - start
+        bad = torch.nonzero(~torch.isfinite(moves.sum(dim=1))).flatten().tolist()
+        if bad:
+            raise ValueError(
+                f"{self.name}[{bad[0]}] holds a NaN or an infinity (so do {brief(bad)}, of "
+                f"{len(moves)} clients): leave such clients out, or lower the learning rate"
+            )
+        if self.are_models and _are_models(start, -moves):
+            warn(
+                "all trained models are nearer to zero than to base, as differences from base "
+                "are: hand differences in by updates="
+            )
+        if not self.are_models and _are_models(start, moves):
+            warn(
+                "all updates are nearer to base than to zero, as whole models are: updates are "
+                "the clients' models minus base"
+            )
+        return moves
 
 
 def _are_models(base: Tensor, updates: Tensor) -> bool:

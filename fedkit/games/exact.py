@@ -7,7 +7,10 @@ weights, and one routine serves all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import comb
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,7 +109,7 @@ def shapley(game: Game) -> Valuation:
     -------
     Valuation
     """
-    return _exact(game, shapley_weights(as_game(game).n_players), "shapley")
+    return _exact(game, shapley_weights, "shapley")
 
 
 def banzhaf(game: Game) -> Valuation:
@@ -120,7 +123,7 @@ def banzhaf(game: Game) -> Valuation:
     -------
     Valuation
     """
-    return _exact(game, banzhaf_weights(as_game(game).n_players), "banzhaf")
+    return _exact(game, banzhaf_weights, "banzhaf")
 
 
 def beta_shapley(game: Game, alpha: float, beta: float) -> Valuation:
@@ -137,7 +140,7 @@ def beta_shapley(game: Game, alpha: float, beta: float) -> Valuation:
     -------
     Valuation
     """
-    weights = beta_weights(as_game(game).n_players, alpha, beta)
+    weights = partial(beta_weights, alpha=alpha, beta=beta)
     return _exact(game, weights, f"beta_shapley(alpha={alpha}, beta={beta})")
 
 
@@ -156,15 +159,18 @@ def leave_one_out(game: Game) -> Valuation:
     utilities = game(np.concatenate([np.ones((1, n), dtype=np.bool_), ~np.eye(n, dtype=np.bool_)]))
     values = utilities[0] - utilities[1:]
     calls = n + 1 if n > 1 else 1  # with one player, leaving it out gives the empty coalition
-    return Valuation(
-        values, np.zeros_like(values), n + 1, calls, "leave_one_out", exact=True,
-        info=facts_of(game),
-    )  # fmt: skip
+    return _known(game, values, n + 1, calls, "leave_one_out", lambda n: np.eye(n)[-1])
 
 
-def _exact(game: Game, weights: Floats, method: str) -> Valuation:
-    values = semivalue(game, weights)
-    size = 2**game.n_players
-    return Valuation(
-        values, np.zeros_like(values), size, size - 1, method, exact=True, info=facts_of(game)
-    )
+def _exact(game: Game, weights: Callable[[int], Floats], method: str) -> Valuation:
+    n = as_game(game).n_players
+    values = semivalue(game, weights(n))
+    return _known(game, values, 2**n, 2**n - 1, method, weights)
+
+
+def _known(
+    game: Game, values: Floats, evaluations: int, calls: int, method: str, weights: Any
+) -> Valuation:
+    facts = facts_of(game, weights)
+    errors = np.zeros_like(values)
+    return Valuation(values, errors, evaluations, calls, method, exact=True, info=facts)

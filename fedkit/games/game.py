@@ -12,7 +12,7 @@ Whatever makes a game, of a table, a federated round or another game, is a funct
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -58,6 +58,8 @@ class Game:
         utilities of that one's (margins of a round, and the share that is right).
     at_once : int
         The fewest coalitions that the game likes to be asked for together: its processes.
+    utility : str, optional
+        What its utilities measure: values of different utilities are not added up.
 
     Examples
     --------
@@ -74,6 +76,7 @@ class Game:
     sizes: Utilities | None = field(default=None, repr=False)
     lifted: tuple[Game, Callable[[Any], Any]] | None = field(default=None, repr=False)
     at_once: int = field(default=1, repr=False)
+    utility: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         whole("n_players", self.n_players, 1)
@@ -90,6 +93,11 @@ class Game:
         """
         rows = as_coalitions(coalitions, self.n_players)
         return as_utilities(self.function(rows.copy()), rows)
+
+    def like(self, function: Callable[[Coalitions], Any], **changes: Any) -> Game:
+        """Return the game of another function with what is known of this one, but for a table."""
+        kept = {name: getattr(self, name) for name in ("scale", "sizes", "at_once", "utility")}
+        return Game(self.n_players, function, **kept | changes)
 
 
 def as_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
@@ -133,9 +141,21 @@ def as_game(game: Any) -> Game:
     )
 
 
-def facts_of(game: Game) -> dict[str, Any]:
-    """Return what a valuation keeps of its game: what its values are shares of."""
-    return {} if game.scale is None else {"scale": game.scale}
+def name_of(utility: Any) -> str:
+    """Return what a utility is called: its name, or that of the function."""
+    return utility if isinstance(utility, str) else getattr(utility, "__name__", "a function")
+
+
+def facts_of(game: Game, weights: Callable[[int], Any]) -> dict[str, Any]:
+    """Return what a valuation keeps: the game's scale and utility, and which semivalue it is.
+
+    `weights` gives the weight of a coalition of each size, or None; those among three players tell
+    the semivalues apart.
+    """
+    facts = {"scale": game.scale, "utility": game.utility, "semivalue": weights(3)}
+    if np.shape(facts["semivalue"]) != (3,):  # of so many players alone
+        facts["semivalue"] = None
+    return {name: fact for name, fact in facts.items() if fact is not None}
 
 
 def table_game(values: ArrayLike) -> Game:
@@ -187,7 +207,8 @@ def tabulate(game: Game, *, batch_size: int = TABLE_BATCH) -> Game:
     for start in range(0, 2**n, step):
         parts.append(game(coalitions_between(start, min(start + step, 2**n), n)))
         check_outputs(parts[-1], parts[0])
-    return replace(table_game(np.concatenate(parts)), scale=game.scale)
+    whole_table = table_game(np.concatenate(parts))
+    return game.like(whole_table.function, table=whole_table.table, sizes=None, at_once=1)
 
 
 def check_outputs(new: Utilities, before: Utilities) -> None:
@@ -239,13 +260,7 @@ def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> Game:
     divisor = divisors.get(no_gain, np.maximum(gain, 0.0))
     scale = np.where(divisor != 0, divisor, 1.0)
     whole_scale = scale if game.scale is None else scale * game.scale
-    return Game(
-        game.n_players,
-        lambda rows: (game(rows) - empty) / scale,
-        scale=whole_scale,
-        sizes=game.sizes,
-        at_once=game.at_once,
-    )
+    return game.like(lambda rows: (game(rows) - empty) / scale, scale=whole_scale)
 
 
 def parallel(game: Game, n_jobs: int = -1) -> Game:
@@ -274,4 +289,4 @@ def parallel(game: Game, n_jobs: int = -1) -> Game:
         parts = np.array_split(rows, min(jobs, len(rows)))
         return np.concatenate(joblib.Parallel(jobs)(joblib.delayed(game)(part) for part in parts))
 
-    return Game(game.n_players, utilities, scale=game.scale, sizes=game.sizes, at_once=jobs)
+    return game.like(utilities, at_once=jobs)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Ledger", "total"]
 
+Client = int | str
 NAMED = 10  # clients whose lines a plot tells apart
+_SEMIVALUES = {
+    (0.333333, 0.166667, 0.333333): "Shapley",
+    (0.25, 0.25, 0.25): "Banzhaf",
+    (0.0, 0.0, 1.0): "leave-one-out",
+}
 
 
 class Ledger:
@@ -49,23 +53,24 @@ class Ledger:
 
     def __init__(self, path: str | Path) -> None:
         self.path = file_at(path)
-        columns = "round TEXT UNIQUE, clients TEXT, valuation TEXT, seed TEXT UNIQUE"
+        columns = "round TEXT UNIQUE, clients TEXT, valuation TEXT"
         self._file = open_table(self.path, "rounds", columns, "a ledger")
+        self._last = 0
+        self._read: dict[int | str, tuple[list[Client], Valuation]] = {}
 
     def __repr__(self) -> str:
         return f"Ledger({str(self.path)!r}, {len(self)} rounds)"
 
     def __len__(self) -> int:
-        return len(self.rounds)
+        return len(self._entries())
 
     def __contains__(self, number: object) -> bool:
-        return number in self.rounds
+        return number in self._entries()
 
     @property
     def rounds(self) -> list[int | str]:
         """The rounds that are in, in the order in which they were added."""
-        told = self._file.execute("SELECT round FROM rounds ORDER BY number")
-        return [json.loads(text) for (text,) in told]
+        return list(self._entries())
 
     def add(
         self,
@@ -88,81 +93,56 @@ class Ledger:
         Raises
         ------
         ValueError
-            If the round is in the ledger, another one was sampled with the same seed, a value is
-            not finite, or clients go by numbers in one round and by text in another.
+            If the round is in the ledger, or its values cannot be added to those that are:
+            a value is not finite, another round was sampled with the same seed, they are of another
+            utility or semivalue, or clients go by numbers in one round and by text in another.
         """
         if not isinstance(number, str):
             number = whole("number", number, 0)
         if not isinstance(valuation, Valuation):
             raise ValueError(f"valuation is {brief(valuation)}; expected an fk.Valuation")
         (who,) = _clients([valuation], None if clients is None else [clients])
-        self._check(number, valuation, who)
-        stream = _stream_of(valuation)
-        seed = None if stream is None else json.dumps(stream)
-        entry = json.dumps(number), json.dumps(who), json.dumps(valuation.to_dict()), seed
-        try:
-            with self._file:
-                self._file.execute(
-                    "INSERT INTO rounds (round, clients, valuation, seed) VALUES (?, ?, ?, ?)",
-                    entry,
-                )
-        except sqlite3.IntegrityError as error:
-            if number in self:
-                told = f"round {number!r} is in {self.path} already, and a round counts once"
-            else:
-                told = (
-                    f"round {number!r} was sampled with the seed {valuation.seed}, as another one "
-                    "was, which makes their errors alike: give each round a seed of its own"
-                )
-            raise ValueError(told) from error
-
-    def _check(self, number: int | str, valuation: Valuation, who: Sequence[int | str]) -> None:
-        """Refuse what would spoil the totals: a ledger cannot be mended by hand."""
         if not np.isfinite(valuation.values).all():
             raise ValueError(
                 f"the values of round {number!r} hold a NaN or an infinity; leave out the clients "
                 "who have no value"
             )
-        for there in self.rounds:
-            if str(there) == str(number) and there != number:
-                raise ValueError(f"round {there!r} is in {self.path}, as a {type(there).__name__}")
-        entries = self._entries()
-        kinds = {type(client).__name__ for client in (*who, *(entries[0][1] if entries else ()))}
-        if len(kinds) > 1:
-            raise ValueError(
-                f"clients are {brief(list(who))}, and in this ledger some go by number and some by "
-                "text; name them all by numbers, or all by text"
+        with self._file:
+            self._file.execute("BEGIN IMMEDIATE")  # nobody else writes after the look
+            self._check(number, valuation, who)
+            self._file.execute(
+                "INSERT INTO rounds (round, clients, valuation) VALUES (?, ?, ?)",
+                (json.dumps(number), json.dumps(who), json.dumps(valuation.to_dict())),
             )
-        if number not in self:  # what cannot be added up is not written down; seeds are seen later
-            found = [replace(one, seed=None) for one in (*(v for _, _, v in entries), valuation)]
-            total(found, [*(clients for _, clients, _ in entries), who])
+
+    def _check(self, number: int | str, valuation: Valuation, who: list[Client]) -> None:
+        """Refuse what would spoil the totals: a ledger cannot be mended by hand."""
+        entries = self._entries()
+        for there in entries:
+            if str(there) == str(number):
+                told = "already" if there == number else f"as {type(there).__name__}"
+                raise ValueError(
+                    f"round {number!r} is in {self.path} {told}, and a round counts once"
+                )
+        valuations = [*(found for _, found in entries.values()), valuation]
+        _check_sum(valuations, [*(clients for clients, _ in entries.values()), who])
 
     def total(self) -> Valuation:
         """Return the sum over the rounds, one per client, with intervals, as ``fk.total`` does."""
-        entries = self._entries()
-        if not entries:
-            raise ValueError(f"{self.path} holds no round yet; add one first")
-        return total([found for _, _, found in entries], [who for _, who, _ in entries])
+        who, valuations = zip(*self._some().values(), strict=True)
+        return total(valuations, who)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a tidy table: round, then per client value, standard_error, low and high.
 
         All in the utility's units, with intervals of 95%.
         """
-        pandas = need("pandas", "run")
         frames = []
-        for number, who, found in self._entries():
-            frame = found.to_frame([str(client) for client in who])
-            scale = np.broadcast_to(found.scale, found.values.shape).ravel()
-            columns = ["value", "standard_error", "low", "high"]
-            frame[columns] = frame[columns].mul(scale, axis=0)
-            frame["standard_error"] = frame["standard_error"].abs()
-            frame[["low", "high"]] = np.sort(frame[["low", "high"]].to_numpy(), axis=1)
+        for number, (who, found) in self._some().items():
+            frame = found.in_units().to_frame([str(client) for client in who])
             frame.insert(0, "round", number)
             frames.append(frame)
-        if not frames:
-            raise ValueError(f"{self.path} holds no round yet; add one first")
-        joined: pd.DataFrame = pandas.concat(frames, ignore_index=True)
+        joined: pd.DataFrame = need("pandas", "run").concat(frames, ignore_index=True)
         return joined.rename(columns={"player": "client"})
 
     def plot(self, ax: Any = None) -> Any:
@@ -192,12 +172,22 @@ class Ledger:
         ax.legend(title="client")
         return ax
 
-    def _entries(self) -> list[tuple[int | str, list[int | str], Valuation]]:
-        told = self._file.execute("SELECT round, clients, valuation FROM rounds ORDER BY number")
-        return [
-            (json.loads(number), json.loads(who), Valuation.from_dict(json.loads(valuation)))
-            for number, who, valuation in told
-        ]
+    def _entries(self) -> dict[int | str, tuple[list[Client], Valuation]]:
+        """Return clients and values by round; what was read before is not read again."""
+        new = self._file.execute(
+            "SELECT number, round, clients, valuation FROM rounds WHERE number > ? ORDER BY number",
+            (self._last,),
+        )
+        for place, number, who, valuation in new:
+            self._last = place
+            found = Valuation.from_dict(json.loads(valuation))
+            self._read[json.loads(number)] = json.loads(who), found
+        return self._read
+
+    def _some(self) -> dict[int | str, tuple[list[Client], Valuation]]:
+        if not self._entries():
+            raise ValueError(f"{self.path} holds no round yet; add one first")
+        return self._read
 
 
 def total(
@@ -228,8 +218,8 @@ def total(
     Raises
     ------
     ValueError
-        If rounds do not match, a client has two names, or two rounds were sampled with the same
-        seed: their errors would be alike, and not cancel as those of independent rounds do.
+        If rounds do not match, are of several utilities or semivalues, or two were sampled with
+        the same seed: their errors would be alike, and not cancel as those of independent rounds.
 
     Examples
     --------
@@ -241,31 +231,29 @@ def total(
     1  2.167
     0  1.167
     """
-    rounds = _checked(valuations)
-    who = _clients(rounds, participants)
-    ids = list(dict.fromkeys(i for each in who for i in each))
-    if not any(isinstance(i, str) for i in ids):
+    several = isinstance(valuations, Sequence) and not isinstance(valuations, str) and valuations
+    if not several or not all(isinstance(v, Valuation) for v in valuations):
+        raise ValueError(f"valuations is {brief(valuations)}; expected a list of fk.Valuation")
+    who = _clients(valuations, participants)
+    _check_sum(valuations, who)
+    rounds = [v.in_units() for v in valuations]
+    ids = list(dict.fromkeys(client for each in who for client in each))
+    if not any(isinstance(client, str) for client in ids):
         ids.sort()
-    outputs = rounds[0].values.shape[1:]
-    units = [np.broadcast_to(np.asarray(v.scale, dtype=np.float64), outputs) for v in rounds]
-
     values, variances, freedom = [], [], []
     for client in ids:
         mine = [
-            (v, each.index(client), unit)
-            for v, each, unit in zip(rounds, who, units, strict=True)
-            if client in each
+            (v, each.index(client)) for v, each in zip(rounds, who, strict=True) if client in each
         ]
-        own = np.array([np.square(v.standard_errors[j] * unit) for v, j, unit in mine])
-        known = np.array([v.freedom[j] for v, j, _ in mine])
-        nothing = np.array([unit == 0 for _, _, unit in mine])
-        own[nothing], known[nothing] = 0.0, np.inf  # adds nothing, and no error, known or not
-        values.append(sum(v.values[j] * unit for v, j, unit in mine))
+        own = np.array([np.square(v.standard_errors[place]) for v, place in mine])
+        known = np.array([v.freedom[place] for v, place in mine])
+        values.append(sum(v.values[place] for v, place in mine))
         variances.append(sum(own))
         sure = ~np.isnan(known).any(axis=0)  # else some round has too few units
         freedom.append(np.where(sure, satterthwaite(own, known + 1), np.nan))
     variance, degrees = np.array(variances), np.array(freedom)
     sampled = not np.isinf(degrees).all()
+    unnamed = participants is None and rounds[0].names is None
     return Valuation(
         np.array(values),
         np.sqrt(variance),
@@ -274,54 +262,11 @@ def total(
         f"sum of {len(rounds)} rounds",
         exact=not sampled and not variance.any(),
         degrees_of_freedom=degrees if sampled else None,
-        names=_names(rounds, participants, who, ids),
+        names=None if unnamed else tuple(map(str, ids)),
     )
 
 
-def _names(
-    rounds: list[Valuation], participants: Any, who: list[list[Any]], ids: list[Any]
-) -> tuple[str, ...] | None:
-    """Return what the clients are called: as `participants` says, of numbers by the valuations."""
-    if participants is None:
-        return None if rounds[0].names is None else tuple(ids)
-    called: dict[Any, set[str]] = {i: set() for i in ids}
-    for v, each in zip(rounds, who, strict=True):
-        for client, name in zip(each, v.names or each, strict=True):
-            called[client].add(client if isinstance(client, str) else str(name))
-    for client, names in called.items():
-        if len(names) > 1:
-            raise ValueError(
-                f"client {client!r} of participants is called {' and '.join(sorted(names))} by the "
-                "valuations; give each its place, or leave participants out: names are enough"
-            )
-    return tuple(called[client].pop() for client in ids)
-
-
-def _checked(valuations: Any) -> list[Valuation]:
-    several = isinstance(valuations, Sequence) and not isinstance(valuations, str) and valuations
-    if not several or not all(isinstance(v, Valuation) for v in valuations):
-        raise ValueError(f"valuations is {brief(valuations)}; expected a list of fk.Valuation")
-    if len({v.values.shape[1:] for v in valuations}) > 1:
-        shapes = [v.values.shape for v in valuations]
-        raise ValueError(f"valuations have values of shape {shapes}; expected as many outputs")
-    streams = [stream for v in valuations if (stream := _stream_of(v)) is not None]
-    if len(set(streams)) < len(streams):
-        seeds = [seed for seed, _ in streams]
-        raise ValueError(
-            f"valuations were sampled with the seeds {seeds}; one that serves "
-            "two rounds makes their errors alike: give each round a seed of its own"
-        )
-    return list(valuations)
-
-
-def _stream_of(valuation: Valuation) -> tuple[int, str] | None:
-    """Return what tells the random numbers behind sampled values apart from those of others."""
-    if valuation.exact or valuation.seed is None:
-        return None
-    return valuation.seed, str(valuation.info.get("stream"))
-
-
-def _clients(rounds: list[Valuation], participants: Any) -> list[list[Any]]:
+def _clients(rounds: Sequence[Valuation], participants: Any) -> list[list[Client]]:
     """Return the clients' numbers or names in each round."""
     if participants is None:
         participants = [v.names or range(rounds[0].n_players) for v in rounds]
@@ -345,3 +290,44 @@ def _clients(rounds: list[Valuation], participants: Any) -> list[list[Any]]:
             f"{[v.n_players for v in rounds]} values; pass the clients of each round, each once"
         )
     return who
+
+
+def _check_sum(valuations: Sequence[Valuation], who: Sequence[Sequence[Client]]) -> None:
+    """Refuse rounds whose values are not of one kind, or whose errors are alike."""
+    clients = dict.fromkeys(client for each in who for client in each)
+    if len({type(client) for client in clients}) > 1:
+        raise ValueError(
+            f"clients are {brief(list(clients))}, some by number and some by text; name them all "
+            "by numbers, or all by text"
+        )
+    shapes = dict.fromkeys(v.values.shape[1:] for v in valuations)
+    if len(shapes) > 1:
+        raise ValueError(
+            f"the rounds have values with outputs of shape {', '.join(map(str, shapes))}; expected "
+            "as many outputs in every round"
+        )
+    utilities = dict.fromkeys(v.info["utility"] for v in valuations if "utility" in v.info)
+    semivalues = dict.fromkeys(_semivalue(v) for v in valuations if "semivalue" in v.info)
+    for kinds in (list(utilities), list(semivalues)):
+        if len(kinds) > 1:
+            raise ValueError(
+                f"the rounds have values of different kinds, {kinds[0]} and {kinds[1]}, whose sum "
+                "would be neither; add up each kind for itself"
+            )
+    streams: set[tuple[int, str]] = set()
+    for v in valuations:
+        if v.exact or v.seed is None:
+            continue
+        stream = v.seed, str(v.info.get("stream"))
+        if stream in streams:
+            raise ValueError(
+                f"two rounds were sampled with the seed {v.seed}, which makes their errors alike: "
+                "give each round a seed of its own"
+            )
+        streams.add(stream)
+
+
+def _semivalue(valuation: Valuation) -> str:
+    """Return what a semivalue is called, by its weights among three players."""
+    weights = np.round(valuation.info["semivalue"], 6).tolist()
+    return _SEMIVALUES.get(tuple(weights), f"semivalue of weights {weights}")

@@ -52,7 +52,7 @@ def remember(game: Game, path: str | Path | None = None, batch: int | None = Non
     memory = Memory(as_game(game), None if path is None else file_at(path), batch)
     if memory.path is not None:
         memory.recognise()
-    return Game(game.n_players, memory, scale=game.scale, sizes=game.sizes, at_once=game.at_once)
+    return game.like(memory)
 
 
 class Memory:

@@ -47,7 +47,8 @@ class Valuation:
         Whether the values are known to carry no sampling error (scores of ``ProxySampling`` say
         False, with errors of 0, after all coalitions).
     info : mapping
-        Further facts: walks, converged, the `scale` of a normalised game, ...
+        Further facts: walks, converged, the `scale` of a normalised game, the `utility` that was
+        valued, and the `semivalue` by its weights among three players, ...
     degrees_of_freedom : float64 array, same shape, optional
         Of the standard errors; None where nothing is sampled, NaN where they rest on too few
         units for an interval.
@@ -159,6 +160,21 @@ class Valuation:
     def scale(self) -> Any:
         """What turns values into the utility's units: the gain of a normalised round, else 1."""
         return self.info.get("scale", 1.0)
+
+    def in_units(self) -> Valuation:
+        """Return the values in the utility's units, in which rounds add up: shares by their gain.
+
+        A scale of 0 says that values are no gains; they count as nothing, known exactly.
+        """
+        unit = np.broadcast_to(np.asarray(self.scale, dtype=np.float64), self.values.shape)
+        freedom = self.degrees_of_freedom
+        return replace(
+            self,
+            values=self.values * unit,
+            standard_errors=np.where(unit == 0, 0.0, self.standard_errors * np.abs(unit)),
+            degrees_of_freedom=None if freedom is None else np.where(unit == 0, np.inf, freedom),
+            info={name: fact for name, fact in self.info.items() if name != "scale"},
+        )
 
     @property
     def freedom(self) -> Floats:

@@ -257,6 +257,11 @@ class Model:
         not have, or that does not travel unless `others` may be there.
         """
         given = state_of(given)
+        if isinstance(given, list | tuple) and any(np.ndim(one) for one in given):
+            raise ValueError(
+                f"{name} is {brief(given)} without names; give dict(zip(keys, arrays)), where keys "
+                "are those of module.state_dict() in the order in which the arrays were made"
+            )
         if not isinstance(given, Mapping):
             vector = real_tensor(name, given).to(self.row_dtype)
             if tuple(vector.shape) != (self.size,):
@@ -375,10 +380,14 @@ def state_of(given: Any, name: str = "state") -> Any:
     if isinstance(given, nn.Module):
         return _unwrapped("a model", given).state_dict()
     if isinstance(given, Mapping):
-        inner = [value for value in given.values() if isinstance(value, Mapping)]
-        if len(inner) == 1 and not any(isinstance(v, Tensor) for v in given.values()):
-            return inner[0]  # a checkpoint that holds a state_dict beside other things
+        inner = [value for value in given.values() if _holds_tensors(value)]
+        if len(inner) == 1 and not _holds_tensors(given):
+            return inner[0]  # a checkpoint that holds a state_dict beside that of an optimiser
     return given
+
+
+def _holds_tensors(given: Any) -> bool:
+    return isinstance(given, Mapping) and any(isinstance(v, Tensor) for v in given.values())
 
 
 def states_of(given: Any, name: str) -> list[Any]:
@@ -465,8 +474,8 @@ def model_of(
     wanted = _travelling(own, keys, trained_only)
     if not wanted and keys is not None:
         raise ValueError(
-            f"the states of the clients have no key of {name}: {_few(list(keys))}"
-            f"{_prefix(list(keys))}"
+            f"the states of the clients have no key of {name}, whose keys are {_few(list(state))}: "
+            f"{_few(list(keys))}{_prefix(list(keys))}"
         )
     if not wanted:
         lacking = "trained parameters" if trained_only else "parameters"

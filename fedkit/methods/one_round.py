@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -19,12 +19,12 @@ from fedkit.estimators import (
     ProxySampling,
     estimate,
 )
-from fedkit.federated.round_games import round_game
+from fedkit.federated.round_games import Sent, round_game
 from fedkit.games.game import Game
 from fedkit.games.memory import remember
 from fedkit.games.valuation import Valuation
 from fedkit.learning.evaluation import Evaluator, Named, Score
-from fedkit.learning.models import Model, states_of, states_only
+from fedkit.learning.models import Model, states_only
 from fedkit.methods.baselines import CosineValues
 
 __all__ = ["value"]
@@ -130,14 +130,12 @@ def _sampled(
 
 
 def _by_direction(module: nn.Module | Model, base: Any, trained: Any, updates: Any) -> Valuation:
-    if (trained is None) == (updates is None):
-        raise ValueError("give the clients' models as trained, or their differences as updates")
-    name = "trained" if updates is None else "updates"
-    states = states_of(trained if updates is None else updates, name)
-    model = states_only(module, states[0] if isinstance(states[0], Mapping) else None)
-    rows = torch.stack([model.row(one, f"{name}[{i}]") for i, one in enumerate(states)])
-    if updates is None:
-        rows = rows - model.row(base, "base", others=True)
-    seen: Any = SimpleNamespace(directions=model.parameters_of(rows))
+    states = Sent(trained, updates)
+    model = states_only(module, states.keys)
+    start = torch.zeros(model.size, dtype=model.row_dtype)
+    if states.are_models or base is not None:
+        start = model.row(base, "base", others=True)
+    seen: Any = SimpleNamespace(directions=model.parameters_of(states.moves(model, start)))
     (found,) = CosineValues()([seen])
-    return replace(found, method="cosines of updates with their sum (CGSV), no validation data")
+    told = "cosines of updates with their sum (CGSV), no validation data"
+    return replace(found, method=told, info={**found.info, "utility": "cosines of updates"})

@@ -1,0 +1,115 @@
+"""The fourteen jobs of the page: whole examples that run, in no more lines than in a peer.
+
+Selection, aggregation, estimator, frames, forests, ledger and a paper of one's own run in
+``test_plugin.py``, a Flower federation in ``test_flower.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_arena import small
+
+import fedkit as fk
+from benchmarks import jobs
+from reproduction.arena import experiments
+from reproduction.commands import main
+
+
+@pytest.mark.filterwarnings("ignore")  # of packages about each other, and of shap's plots
+def test_the_examples_of_the_page_run_in_their_order_and_are_under_ten_lines():
+    for name in ("shapiq", "shap", "pydvl"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pytest.importorskip(name)
+    import matplotlib.pyplot as plt
+
+    names: dict[str, object] = {}
+    for block in jobs.blocks("jobs"):
+        assert sum(bool(line.strip()) for line in block.splitlines()) < 10
+        exec(block, names)
+    plt.close("all")
+    assert names["found"].has_intervals
+    assert names["core"].values.sum() == pytest.approx(5)
+    assert names["pairs"][(1, 3)] == pytest.approx(-11 / 6)
+    assert names["worth"].n_players == 200
+    assert not np.isnan(names["worth"].values).any()
+
+
+def test_no_job_takes_more_lines_than_in_a_peer():
+    assert len(jobs.JOBS) + len(jobs.COMMANDS) == 14
+    for job in jobs.JOBS:
+        written = {name: jobs.lines(program) for name, program in jobs.programs(job).items()}
+        assert 0 < written["fedkit"] == min(written.values()), (job.name, written)
+    told = pd.read_csv(jobs.TABLE)
+    assert set(told["job"]) == {job.name for job in jobs.JOBS} | set(jobs.COMMANDS)
+
+
+def test_a_game_that_is_killed_in_the_night_goes_on(tmp_path: Path, monkeypatch) -> None:
+    pytest.importorskip("joblib")
+    head = "import time\nimport numpy as np\nimport fedkit as fk\n"
+    (example,) = (block for block in jobs.blocks("plug-in") if "fk.remember(fk.parallel" in block)
+    score, at = example.split("\n")[0], tmp_path / "scores.db"
+    slow = example.replace(score, f"{score}\n    time.sleep(0.02 * len(coalitions))")
+    (tmp_path / "night.py").write_text(head + slow, "utf-8")
+    night = subprocess.Popen([sys.executable, "night.py"], cwd=tmp_path)
+    while kept_in(at) < 6 and night.poll() is None:
+        time.sleep(0.05)
+    night.send_signal(signal.SIGKILL)
+    assert night.wait() == -signal.SIGKILL
+    kept, asked = kept_in(at), []
+    here = example.replace(score, f"{score}\n    asked.extend(coalitions)").replace("=2)", "=1)")
+    names = {"np": np, "fk": fk, "asked": asked}
+    monkeypatch.chdir(tmp_path)
+    exec(here, names)
+    values = names["values"]
+    assert len(asked) == values.evaluations - kept + 3  # three, by which the game is recognised
+    plain = fk.Game(8, names["score"])
+    again = fk.estimate(plain, fk.MultilinearSampling(), budget=120, seed=0, stop=fk.precise(0.02))
+    np.testing.assert_allclose(values.values, again.values, atol=1e-12)
+
+
+def kept_in(path: Path) -> int:
+    """Coalitions in the file of a remembered game."""
+    if not path.exists():
+        return 0
+    try:
+        with sqlite3.connect(path) as file:
+            return file.execute("SELECT COUNT(*) FROM utilities").fetchone()[0]
+    except sqlite3.OperationalError:  # it has no table yet
+        return 0
+
+
+def test_a_method_enters_the_arena_by_its_command(tmp_path: Path, monkeypatch, capsys) -> None:
+    (example,) = (block for block in jobs.blocks("plug-in") if "class Agreement" in block)
+    (tmp_path / "mine.py").write_text(example.split("from reproduction")[0], "utf-8")
+    (command,) = jobs.COMMANDS["the arena"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setitem(experiments.SCALES, "smoke", ((small("sizes"),), 2))
+    assert main(command.split()) == 0
+    told = capsys.readouterr().out
+    assert "\nmine:Agreement " in told
+    assert "\nrandom " in told
+    sys.modules.pop("mine", None)
+
+
+def test_a_chapter_runs_with_other_parameters_and_its_page_says_so(tmp_path: Path, capsys) -> None:
+    page = tmp_path / "tables.ipynb"
+    assert main(["book", "run", "tables", "-p", "paper", "FedMS", "-o", str(page)]) == 0
+    cells = json.loads(page.read_text("utf-8"))["cells"]
+    text = "\n".join("".join(cell["source"]) for cell in cells)
+    assert "fedkit book run tables -p paper FedMS" in text
+    assert "| `paper` | `FedMS` |" in text
