@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from test_arena import small
+from test_bookbuild import HEADER, PARAMETERS, cell
 
 import fedkit as fk
 from benchmarks import jobs
@@ -106,10 +107,25 @@ def test_a_method_enters_the_arena_by_its_command(tmp_path: Path, monkeypatch, c
     sys.modules.pop("mine", None)
 
 
-def test_a_chapter_runs_with_other_parameters_and_its_page_says_so(tmp_path: Path, capsys) -> None:
-    page = tmp_path / "tables.ipynb"
-    assert main(["book", "run", "tables", "-p", "paper", "FedMS", "-o", str(page)]) == 0
-    cells = json.loads(page.read_text("utf-8"))["cells"]
-    text = "\n".join("".join(cell["source"]) for cell in cells)
-    assert "fedkit book run tables -p paper FedMS" in text
-    assert "| `paper` | `FedMS` |" in text
+def test_a_chapter_runs_with_other_parameters_and_its_page_says_so(tmp_path: Path) -> None:
+    page = tmp_path / "notebooks" / "page.md"
+    page.parent.mkdir()
+    program = """import fedkit as fk
+
+game = fk.airport([1, 2, 4, 3])
+print(fk.estimate(game, fk.PermutationSampling(), budget=9, seed=seed))"""
+    page.write_text(HEADER + PARAMETERS + cell(program), "utf-8")
+    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: notebooks/page\n", "utf-8")
+    printed = []
+    for seed in (7, 8):
+        assert main(["book", "--root", str(tmp_path), "run", "page", "-p", "seed", str(seed)]) == 0
+        cells = json.loads((tmp_path / "_runs" / "page.ipynb").read_text("utf-8"))["cells"]
+        text = "\n".join("".join(cell["source"]) for cell in cells)
+        assert f"fedkit book run page -p seed {seed}" in text
+        assert f"| `seed` | `{seed}` | root seed |" in text
+        (output,) = cells[-1]["outputs"]
+        printed.append("".join(output["text"]))
+    game = fk.airport([1, 2, 4, 3])
+    assert printed == [
+        f"{fk.estimate(game, fk.PermutationSampling(), budget=9, seed=seed)}\n" for seed in (7, 8)
+    ]

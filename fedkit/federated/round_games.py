@@ -101,8 +101,6 @@ def round_game(
         evaluator = Evaluator(model, x, y, utility, device=device)
     start = evaluator.model.row(whole, "base", others=True)
     moves = states.moves(evaluator.model, start)
-    if not bool(torch.isfinite(start).all()):
-        raise ValueError("base holds a NaN or an infinity: the global model has diverged")
     k = len(moves)
     if weighting == "size" and sizes is None:
         raise ValueError('weighting "size" needs sizes; pass them, or use "uniform"')
@@ -148,6 +146,8 @@ class Sent:
 
     def moves(self, model: Model, start: Tensor) -> Tensor:
         """Return the updates ``[k, P]`` of a model that starts from a row ``[P]``."""
+        if not bool(torch.isfinite(start).all()):
+            raise ValueError("base holds a NaN or an infinity: the global model has diverged")
         rows = [model.row(one, f"{self.name}[{i}]") for i, one in enumerate(self.states)]
         moves = torch.stack([row.to(start.device) for row in rows])
         if self.are_models:

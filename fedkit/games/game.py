@@ -152,9 +152,10 @@ def facts_of(game: Game, weights: Callable[[int], Any]) -> dict[str, Any]:
     `weights` gives the weight of a coalition of each size, or None; those among three players tell
     the semivalues apart.
     """
-    facts = {"scale": game.scale, "utility": game.utility, "semivalue": weights(3)}
-    if np.shape(facts["semivalue"]) != (3,):  # of so many players alone
-        facts["semivalue"] = None
+    among_three = weights(3)
+    if among_three is not None:  # of another length: it is of so many players alone
+        among_three = np.round(among_three, 6).tolist() if len(among_three) == 3 else None
+    facts = {"scale": game.scale, "utility": game.utility, "semivalue": among_three}
     return {name: fact for name, fact in facts.items() if fact is not None}
 
 

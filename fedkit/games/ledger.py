@@ -329,5 +329,5 @@ def _check_sum(valuations: Sequence[Valuation], who: Sequence[Sequence[Client]])
 
 def _semivalue(valuation: Valuation) -> str:
     """Return what a semivalue is called, by its weights among three players."""
-    weights = np.round(valuation.info["semivalue"], 6).tolist()
+    weights = valuation.info["semivalue"]
     return _SEMIVALUES.get(tuple(weights), f"semivalue of weights {weights}")
