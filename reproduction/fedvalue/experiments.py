@@ -219,11 +219,6 @@ def recommendation(profile: str) -> list[Case]:
     return [replace(case, dataset=name) for case in (*MAIN, *others)]
 
 
-def tested(profile: str) -> list[Case]:
-    """Return the cases in which only those that pass a test are paid."""
-    return [replace(case, validated=False) for case in recommendation(profile)[: len(MAIN)]]
-
-
 def gender_age(profile: str) -> list[Case]:
     """Tables 5 to 7 and 9 in the paper's words, and once more with everybody's labels."""
     if profile == "smoke":
@@ -234,6 +229,12 @@ def gender_age(profile: str) -> list[Case]:
         cases = [replace(case, dataset=name) for case in (*MAIN, *table9)]
     everybody = [replace(case, known="all", validated=False) for case in cases[: len(MAIN)]]
     return [replace(case, demographics="gender-age") for case in (*cases, *everybody)]
+
+
+def tested(profile: str) -> list[Case]:
+    """Return the cases in which only those that pass a test are paid, in both readings."""
+    known = (recommendation(profile)[: len(MAIN)], gender_age(profile)[: len(MAIN)])
+    return [replace(case, validated=False) for cases in known for case in cases]
 
 
 def many_repetitions(profile: str, _: Any) -> list[tuple[int, ...]]:
