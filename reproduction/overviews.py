@@ -1,30 +1,70 @@
-"""Methods side by side, from records: means with intervals, and differences paired by seed.
+"""What the findings of all papers are made of: records, methods side by side, leads by seed.
 
-They add to the claims report what a paper did not print, such as controls.  ``labels`` names the
-methods of a paper and puts them in order.
+``labels`` names the methods of a paper and puts them in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple
-from typing import TYPE_CHECKING, Any
+from dataclasses import astuple, dataclass, field
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from fedkit.extras import need
 from fedkit.intervals import Interval, holm, mean_interval, paired_interval, paired_p_value, settled
+from reproduction.claims import load_claims
 from reproduction.outside import is_outside
+from reproduction.records import Record, Store
+from reproduction.verdicts import join
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from reproduction.records import Record
-
 __all__ = [
-    "alike", "by_seed", "gains", "machines_told", "means", "overview", "seeds_told",
-    "table", "where",
+    "Evaluation", "alike", "by_method", "by_seed", "gains", "intervals", "lead", "machines_told",
+    "means", "overview", "seeds_told", "table", "told", "where",
 ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The records of a paper at a profile, and the claims judged by them."""
+
+    paper: ClassVar[str]
+    records: str = "paper"
+    store: Store = field(default_factory=Store)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    @cache  # noqa: B019  (one or two evaluations in a process)
+    def frame(self, experiment: str, profile: str = "") -> Any:
+        """Return the metrics of an experiment, all readings."""
+        profile = profile or self.records
+        found = self.store.frame(self.paper, experiment, profile)
+        if found.empty:
+            raise ValueError(
+                f"no record of {experiment} at {profile!r}; make it with: fedkit run {self.paper} "
+                f"{experiment} --profile {profile}"
+            )
+        return found
+
+    def series(self, experiment: str, profile: str = "", **settings: Any) -> Any:
+        """Return the series of an experiment that have these settings."""
+        return where(self.store.series(self.paper, experiment, profile or self.records), **settings)
+
+    @cached_property
+    def claims(self) -> Any:
+        """All claims with their verdicts, by name."""
+        found = join(load_claims(self.paper), self.store, profile=self.records)
+        return found.set_index("claim", drop=False)
+
+    def printed(self, cell: str) -> float:
+        """Return a number of the paper; NaN where it has none."""
+        name = f"{self.paper}.{cell}"
+        return float(self.claims.paper[name]) if name in self.claims.index else np.nan
 
 
 def where(frame: pd.DataFrame, **settings: Any) -> pd.DataFrame:
@@ -42,6 +82,32 @@ def alike(frame: pd.DataFrame, setting: Any, fields: Iterable[str]) -> pd.DataFr
 def table(rows: Mapping[Any, Mapping[str, Any]]) -> pd.DataFrame:
     """Make a table of rows by name, each a number or text by column."""
     return need("pandas", "run").DataFrame.from_dict(rows, orient="index")
+
+
+def by_method(frame: pd.DataFrame, metric: str = "accuracy", index: Any = "seed") -> pd.DataFrame:
+    """Pivot one metric to a column per method and a row per seed (or seed and more)."""
+    part = frame[frame.metric == metric]
+    return part.pivot_table(index=index, columns="method", values="value")
+
+
+def lead(wide: Any, a: str, b: str) -> Interval:
+    """How much more a has than b, paired by seed."""
+    return paired_interval((wide[a] - wide[b]).dropna())
+
+
+def intervals(
+    cuts: Mapping[Any, Interval], printed: Mapping[Any, float] | None = None
+) -> pd.DataFrame:
+    """Make a table of intervals: columns mean, low, high, and paper where numbers are printed."""
+    rows = {key: {"mean": i.mean, "low": i.low, "high": i.high} for key, i in cuts.items()}
+    for key in () if printed is None else rows:
+        rows[key]["paper"] = printed.get(key, np.nan)  # type: ignore[union-attr]
+    return table(rows)
+
+
+def told(cuts: Mapping[str, Interval], digits: int, signed: bool = False) -> dict[str, str]:
+    """Write intervals as pages quote them, by name."""
+    return {name: i.text(digits, signed=signed).replace("-", "−") for name, i in cuts.items()}
 
 
 def seeds_told(counts: Iterable[int]) -> str:

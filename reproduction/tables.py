@@ -7,13 +7,14 @@ import math
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import wraps
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from fedkit.extras import need
-from reproduction import PAPERS
+from reproduction import PAPERS, overviews
 from reproduction.claims import Claims, rules
 from reproduction.measured import Measured
 from reproduction.readings import readings_of
@@ -35,11 +36,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from reproduction.records import Store
+    from reproduction.widgets import Shown
 
 __all__ = [
-    "by_declaration", "by_finding", "by_paper", "choices", "claims_listed", "claims_table",
-    "comparison_table", "margins", "markdown", "marked_verdict", "marks_told", "readings", "show",
-    "summary", "terminal_table", "verdict_named", "verdict_text",
+    "Page", "by_declaration", "by_finding", "by_paper", "captioned", "choices", "claims_listed",
+    "claims_table", "comparison_table", "main_claims", "margins", "markdown", "marked_verdict",
+    "marks_told", "readings", "show", "summary", "terminal_table", "verdict_named", "verdict_text",
 ]  # fmt: skip
 
 
@@ -140,6 +142,75 @@ def choices(paper: str) -> str:
     with open(PAPERS[paper] / "choices.csv", encoding="utf-8", newline="") as file:
         head, *rows = csv.reader(file)
     return markdown(head, rows)
+
+
+def captioned(**look: Any) -> Callable[[Callable[..., Any]], Callable[..., Shown]]:
+    """Make a table of a page of what a function returns; its docstring is the caption.
+
+    The function returns a frame, or a frame and the fields of its caption; `look` are options of
+    :func:`reproduction.widgets.table`.
+    """
+
+    def decorate(made: Callable[..., Any]) -> Callable[..., Shown]:
+        @wraps(made)
+        def shown(*arguments: Any) -> Shown:
+            from reproduction import widgets  # it imports pandas, which no command needs
+
+            found = made(*arguments)
+            frame, fields = found if isinstance(found, tuple) else (found, {})
+            caption = re.sub(r"\s*\n\s*", " ", str(made.__doc__)).strip()
+            return widgets.table(frame, caption.format(**fields), **look)
+
+        return shown
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class Page:
+    """The page of all tables of a paper, in the order in which they are declared.
+
+    `evaluation` makes, of a profile, what its tables are made of.
+    """
+
+    evaluation: Callable[[str], Any]
+    parts: list[tuple[str, str, Callable[[Any], Any]]] = field(default_factory=list)
+
+    def add(self, show: Callable[[Any], Any], title: str = "", words: str = "") -> None:
+        """Add text or a figure, below a heading and a few words; those of a figure caption it."""
+        self.parts.append((title, words, show))
+
+    def table(
+        self, title: str = "", words: str = "", **look: Any
+    ) -> Callable[[Callable[..., Any]], Callable[..., Shown]]:
+        """Add a table, as :func:`captioned` makes it, below a heading and a few words."""
+
+        def declare(made: Callable[..., Any]) -> Callable[..., Shown]:
+            shown = captioned(**look)(made)
+            self.add(shown, title, words)
+            return shown
+
+        return declare
+
+    def every(self, records: str = "paper") -> Iterator[tuple[str, str, Any]]:
+        """List title, words, and table or figure."""
+        e = self.evaluation(records)
+        return ((title, words, show(e)) for title, words, show in self.parts)
+
+
+def main_claims(
+    judged: pd.DataFrame, claims: Mapping[str, tuple[str, str, str]]
+) -> tuple[pd.DataFrame, dict[str, str]]:
+    """Return a table of claims, by name in words, as printed and as ours, and its marks told."""
+    rows = {
+        words: {
+            "paper": printed,
+            "ours": ours.replace(" ", "\u00a0"),
+            "verdict": marked_verdict(judged.loc[name]),
+        }
+        for name, (words, printed, ours) in claims.items()
+    }
+    return overviews.table(rows), {"marks": marks_told(judged.loc[[*claims]])}
 
 
 def show(paper: str, every: Iterable[tuple[str, str, Any]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fedkit.arena import METHODS, sees
@@ -172,13 +174,14 @@ def test_what_valuing_costs_beside_a_round() -> None:
     assert findings.costs()["10"]["exact-loss"] > 5 * findings.costs()["10"]["proxy"]
 
 
-def test_numbers_and_tables_are_there(e: Evidence, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_and_tables_are_there(e: Evidence) -> None:
     found = findings.numbers(e)
     assert found["w-mean"] == "-1.8 [-4.3, +0.8]"
     assert found["w-mean-mean"] == "-1.8"
     assert {*TAKEN} & {*RETRAIN} == {"proxy-retrained"}
-    monkeypatch.setattr(tables, "Evidence", lambda _: e)
-    titles = [title for title, _, _ in tables.every() if title]
+    monkeypatch.setattr(tables, "PAGE", replace(tables.PAGE, evaluation=lambda _: e))
+    page = replace(tables.PAGE, evaluation=lambda _: e)
+    titles = [title for title, _, _ in page.every() if title]
     assert {"Fairness", "Stability", "Cost", "Weights", "What each measure says"} <= {*titles}
     assert "FedAvg, the round itself" in tables.beside_fedavg().text
     everybody = [tables.evidence, tables.planted, tables.kinds, tables.left_out]

@@ -12,8 +12,9 @@ from reproduction.experiments import get
 from reproduction.fedms import findings
 from reproduction.fedms import run as paper
 from reproduction.fedms.experiments import KINDS, PAPER_METHODS, READINGS, SCENARIOS, tuned
-from reproduction.fedms.findings import lead, readings, study, tuned_on_validation
+from reproduction.fedms.findings import readings, study, tuned_on_validation
 from reproduction.fedms.run import scores_of_round
+from reproduction.overviews import by_method, lead
 from reproduction.records import Cell, Store
 
 BASE = paper.Setting(
@@ -233,9 +234,9 @@ def test_the_class_weights_help_models_and_leave_one_out_finds_mavericks(evaluat
         assert max(auc[f"{kind}.{score}"] for kind in bad) < 0.48
     assert auc["LabelFlip.MR"] > 0.9
     assert abs(auc["LabelFlip.MS-MR"] - 0.5) < 0.2
-    one_step = findings.by_method(
+    one_step = by_method(
         evaluation.frame("table1").query("dataset == 'cifar10' and local == 'steps'"),
-        "accuracy", ["scenario", "seed"],
+        index=["scenario", "seed"],
     )  # fmt: skip
     same = one_step.dropna(subset="fedprox")
     assert (same.fedprox == same.fedavg).all()  # one step feels no proximal term

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from reproduction import overviews
 from reproduction.common import accuracies, accuracy_curve, settings_in_cell
 from reproduction.experiments import get
 from reproduction.fedms import run as fedms
-from reproduction.fedowen import experiments, findings, tables
+from reproduction.fedowen import experiments, findings
 from reproduction.fedowen import run as paper
 from reproduction.fedowen.calibration import screen
 from reproduction.fedowen.errata import (
@@ -30,6 +31,8 @@ from reproduction.fedowen.errata import (
 from reproduction.fedowen.experiments import SCALES
 from reproduction.fedtsv import run as fedtsv
 from reproduction.records import Cell
+
+by_seed = partial(overviews.by_seed, labels=findings.LABELS)
 
 HALVES = table_game([0.0, 0.4, 0.0, 0.7, 0.0, 0.4, 0.9, 1.0])
 
@@ -131,9 +134,9 @@ class Always:
         (lambda: fedms.strategy(fedms.Setting("best", "", "", ""), 10), "unknown method 'best'"),
         (lambda: fedtsv.strategy(fedtsv.Setting("best", "", "")), "unknown method 'best'"),
         (lambda: get("fedowen", "table1").cells("huge"), "unknown profile"),
-        (lambda: tables.by_seed(frame(ROWS), alpha=0.5), "no record"),
-        (lambda: tables.by_seed(frame([*ROWS, ("fedavg", 0, "accuracy", 2, 0.2)])), "several rec"),
-        (lambda: tables.gains(tables.by_seed(frame(ROWS)), "exact"), "'exact' has no record"),
+        (lambda: by_seed(frame(ROWS), alpha=0.5), "no record"),
+        (lambda: by_seed(frame([*ROWS, ("fedavg", 0, "accuracy", 2, 0.2)])), "several rec"),
+        (lambda: overviews.gains(by_seed(frame(ROWS)), "exact"), "'exact' has no record"),
     ],
 )
 def test_bad_input_is_one_sentence(call, message):
@@ -286,10 +289,10 @@ def test_values_helped_in_table_1_and_not_in_table_2(evaluation):
     assert {i.n for name, i in found.items() if not name.startswith("uneq")} == {10}
     hard = findings.pooled(evaluation.table1)
     valued = {"mc", "gtg", "banzhaf", "weightedshap", "shapfed", "fedowen", "fedowen-corrected"}
-    over = tables.gains(hard.drop(columns=["exact", "shapfed-proportional"]), "uniform")
+    over = overviews.gains(hard.drop(columns=["exact", "shapfed-proportional"]), "uniform")
     assert set(over.index[over.low > 0]) == valued
     assert hard.drop(columns="exact").mean().idxmax() == "banzhaf"
-    rivals = tables.gains(hard.drop(columns=["exact", "shapfed-proportional"]), "fedowen")
+    rivals = overviews.gains(hard.drop(columns=["exact", "shapfed-proportional"]), "fedowen")
     assert rivals.p[[*valued - {"fedowen"}]].min() > 0.05  # none is told apart once corrected
     mild = findings.halves(evaluation, 0.05)
     assert all(cut.low < 0 < cut.high for cut in mild.values())
@@ -352,7 +355,7 @@ def overview(rows, references):
 
 
 def test_gains_are_paired_by_seed():
-    row = tables.gains(tables.by_seed(frame(ROWS)), "fedavg").loc["fedowen"]
+    row = overviews.gains(by_seed(frame(ROWS)), "fedavg").loc["fedowen"]
     assert row.gain == pytest.approx(3)
     half = 4.302652729911275 / math.sqrt(3)  # t(0.975, 2), differences 2, 3, 4
     assert (row.low, row.high) == pytest.approx((3 - half, 3 + half))
@@ -360,7 +363,7 @@ def test_gains_are_paired_by_seed():
 
 def test_rows_with_fewer_seeds_are_compared_on_the_seeds_they_share():
     some = frame([*ROWS, ("exact", 0, "accuracy", 30.0, 0.1)])
-    assert tables.gains(tables.by_seed(some), "fedavg").loc["exact", "seeds"] == 1
+    assert overviews.gains(by_seed(some), "fedavg").loc["exact", "seeds"] == 1
     # equal numbers that rounding has moved differ by nothing
     equal = pd.DataFrame({"fedowen": [0.1 + 0.2] * 10, "fedavg": [0.3] * 10})
     assert overviews.gains(equal, "fedavg").loc["fedowen", "p"] == 1

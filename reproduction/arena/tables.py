@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from fedkit.arena import METHODS, sees
 from fedkit.intervals import paired_interval
-from reproduction import ROOT
-from reproduction import figures as plots
+from reproduction import ROOT, overviews
 from reproduction.arena import findings
 from reproduction.arena.federations import SCENARIOS
 from reproduction.arena.findings import LABELS, MAIN, TAKEN, Evidence
 from reproduction.arena.measures import MEASURES, interval, ranking, summary
-from reproduction.overviews import machines_told
+from reproduction.tables import Page, captioned
 
 STAR = "means with 95% intervals; a star: unlike random values, Holm-corrected, p < 0.05"
 
+PAGE = Page(Evidence)
+every = PAGE.every
 
-def evidence(e: Evidence) -> plots.Shown:
-    """Show what is known of the methods that the page recommends."""
+
+@captioned(cards=True)
+def evidence(e: Evidence) -> Any:
+    """The methods of the decision table: chance that a sound client ranks above a bad one,
+    Kendall's tau with retraining, chance that a Maverick ranks above others, pay that a trick
+    adds in units of a client's mean pay, and the kind of bad client that each ranks worst.
+    Means over federations with 95% intervals.
+    """
     columns = {
         "ranks sound above bad": "detection",
         "agrees with retraining (accuracy)": "fidelity.retraining",
@@ -39,18 +46,17 @@ def evidence(e: Evidence) -> plots.Shown:
         }
         for m in TAKEN
     }
-    return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
-        "The methods of the decision table: chance that a sound client ranks above a bad one, "
-        "Kendall's tau with retraining, chance that a Maverick ranks above others, pay that a "
-        "trick adds in units of a client's mean pay, and the kind of bad client that each ranks "
-        "worst. Means over federations with 95% intervals.",
-        cards=True,
-    )
+    return overviews.table(rows)
 
 
-def beside_fedavg() -> plots.Shown:
-    """Show what valuing a round costs beside training it."""
+@captioned(cards=True)
+def beside_fedavg() -> Any:
+    """What valuing a round costs, in percent of the processor time of that round of FedAvg, and
+    in seconds of one thread. Each client trains a two-layer network on 600 images for one
+    epoch, and the server has 1,000 validation images (record of `python -m benchmarks.costs`).
+    Samplers have six tests per client, FedOwen four; FedTSV is sampled beyond a dozen clients.
+    Retraining is counted in trainings instead.
+    """
     seconds = findings.costs()
     found: dict[str, dict[str, str]] = {}
     for clients, took in seconds.items():
@@ -61,24 +67,14 @@ def beside_fedavg() -> plots.Shown:
         counted = f"{LABELS['proxy-retrained']}, counted"
         trainings = 6 * int(clients) / 2  # coalitions of half of the clients
         found.setdefault(counted, {})[f"{clients} clients"] = f"{100 * trainings:,.0f}%"
-    return plots.table(
-        pd.DataFrame.from_dict(found, orient="index").fillna("too many coalitions"),
-        "What valuing a round costs, in percent of the processor time of that round of FedAvg, and "
-        "in seconds of one thread. Each client trains a two-layer network on 600 images for one "
-        "epoch, and the server has 1,000 validation images (record of `python -m "
-        "benchmarks.costs`). Samplers have six tests per client, FedOwen four; FedTSV is sampled "
-        "beyond a dozen clients. Retraining is counted in trainings instead.",
-        cards=True,
-    )
+    return overviews.table(found).fillna("too many coalitions")
 
 
-def planted(e: Evidence) -> plots.Shown:
-    """Show the federations on record."""
+@captioned()
+def planted(e: Evidence) -> Any:
+    """The federations on record. Each is made of two data sets with ten seeds."""
     there = set(e.measures.scenario)
-    return plots.table(
-        pd.Series({k: words for k, words in SCENARIOS.items() if k in there}, name="planted"),
-        "The federations on record. Each is made of two data sets with ten seeds.",
-    )
+    return pd.Series({k: words for k, words in SCENARIOS.items() if k in there}, name="planted")
 
 
 def by_federation(e: Evidence, measure: str, methods: Sequence[str] = tuple(LABELS)) -> Any:
@@ -89,17 +85,19 @@ def by_federation(e: Evidence, measure: str, methods: Sequence[str] = tuple(LABE
     return wide.loc[rows].rename_axis(None).rename(index=LABELS)
 
 
-def kinds(e: Evidence) -> plots.Shown:
-    """Show which kind of bad client each main method finds."""
-    return plots.table(
-        by_federation(e, "detection", (*MAIN, "shapfed", "ms-mr")),
-        "Chance that a sound client stands above a bad one, by kind of misbehaviour; 0.5 is a "
-        "coin, and below it bad clients are preferred. Methods by their mean, best first.",
-    )
+@captioned()
+def kinds(e: Evidence) -> Any:
+    """Chance that a sound client stands above a bad one, by kind of misbehaviour; 0.5 is a
+    coin, and below it bad clients are preferred. Methods by their mean, best first.
+    """
+    return by_federation(e, "detection", (*MAIN, "shapfed", "ms-mr"))
 
 
-def left_out(e: Evidence) -> plots.Shown:
-    """Show how far the order of the methods hangs on one federation."""
+@captioned(cards=True)
+def left_out(e: Evidence) -> Any:
+    """How far the order of the methods changes when one federation is left out (Kendall's tau-b
+    with the order from all), and the methods that can then be first.
+    """
     rows: dict[str, dict[str, Any]] = {}
     for measure in ("fidelity.rounds", "fidelity.retraining", "detection", "worth.removal"):
         exact = ("exact", "exact-loss") if measure == "fidelity.rounds" else ()  # by construction
@@ -109,16 +107,31 @@ def left_out(e: Evidence) -> plots.Shown:
             "when this is left out": found.agreement.idxmin(),
             "first without any one": ", ".join(sorted({LABELS[m] for m in found["first"]})),
         }
-    return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
-        "How far the order of the methods changes when one federation is left out (Kendall's "
-        "tau-b with the order from all), and the methods that can then be first.",
-        cards=True,
-    )
+    return overviews.table(rows)
 
 
-def rows(e: Evidence) -> plots.Shown:
-    """Show what each row sees, and what it estimates."""
+def kind(e: Evidence, name: str) -> Any:
+    """Return all measures of a kind: mean [interval], a column for each."""
+    columns = {}
+    for measure in [m for m in MEASURES if m.split(".")[0] == name]:
+        table: Any = summary(e.measures, measure)
+        sure = table["p"] < 0.05 if "p" in table else table["mean"].isna()
+        star = sure.map({True: " *", False: ""})
+        columns[measure.split(".")[-1]] = {
+            LABELS[method]: "1, by construction" if name == "fidelity" and row["mean"] == 1
+            else f"{row['mean']:.2f} [{row['low']:.2f}, {row['high']:.2f}]" + star[method]
+            for method, row in table.dropna(subset=["mean", "low"]).iterrows()
+        }  # fmt: skip
+    return pd.DataFrame(columns)
+
+
+@PAGE.table("What each row sees")
+def rows(e: Evidence) -> Any:
+    """What each row declares to see, what its coalitions are judged by, and what it estimates.
+    Fidelity to rounds is to Shapley values, by loss for rows of loss and else by accuracy: of rows
+    that estimate something else, or by class accuracy, it is no error. Kernel SHAP of the package
+    shap was entered from outside ({kernel}).
+    """
     estimates = {
         "banzhaf": "Banzhaf value", "beta": "Beta Shapley value", "ms-mr": "FedMS's value",
         "ms-gtg": "FedMS's value, sampled", "fedtsv": "likeness to the server's own steps",
@@ -146,32 +159,36 @@ def rows(e: Evidence) -> plots.Shown:
         }
         for name, method in METHODS.items()
     }
-    return plots.table(
-        pd.DataFrame.from_dict(seen, orient="index"),
-        "What each row declares to see, what its coalitions are judged by, and what it estimates. "
-        "Fidelity to rounds is to Shapley values, by loss for rows of loss and else by accuracy: "
-        "of rows that estimate something else, or by class accuracy, it is no error. Kernel SHAP "
-        f"of the package shap was entered from outside ({e.kernel}).",
-    )
+    return overviews.table(seen), {"kernel": e.kernel}
 
 
-def kind(e: Evidence, name: str) -> Any:
-    """Return all measures of a kind: mean [interval], a column for each."""
-    columns = {}
-    for measure in [m for m in MEASURES if m.split(".")[0] == name]:
-        table: Any = summary(e.measures, measure)
-        sure = table["p"] < 0.05 if "p" in table else table["mean"].isna()
-        star = sure.map({True: " *", False: ""})
-        columns[measure.split(".")[-1]] = {
-            LABELS[method]: "1, by construction" if name == "fidelity" and row["mean"] == 1
-            else f"{row['mean']:.2f} [{row['low']:.2f}, {row['high']:.2f}]" + star[method]
-            for method, row in table.dropna(subset=["mean", "low"]).iterrows()
-        }  # fmt: skip
-    return pd.DataFrame(columns)
+@PAGE.table("What each measure says")
+def measures(e: Evidence) -> Any:
+    """The measures of the arena."""
+    return pd.Series(MEASURES, name="what it says")
 
 
-def seeds(e: Evidence) -> plots.Shown:
-    """Show agreement with retraining by methods that train with another seed than the truth's."""
+@PAGE.table(
+    "How well the truths are known",
+    "A method that agrees with retraining by accuracy as well as retraining by loss does has "
+    "done all that these truths can tell apart.",
+)
+def known(e: Evidence) -> Any:
+    """By federation: agreement (Kendall's tau-b) of the values of retraining by accuracy with those
+    by loss, and with what was planted; the most that an order without ties can have with what was
+    planted, where some clients are planted alike; spread (standard deviation) of the values of
+    retraining and their mean standard error, in points of accuracy. The error is 0 where all
+    coalitions were trained; of 20 clients 600 coalitions were.
+    """
+    return findings.known(e).rename_axis(None)
+
+
+@PAGE.table()
+def seeds(e: Evidence) -> Any:
+    """Agreement with retraining by accuracy, by methods that train with the truth's seed and
+    with another one, means over federations (both data sets, two seeds of each) with 95%
+    intervals. No loss by another seed can be made out.
+    """
     both, shown = findings.other_seed(e), {}
     for method in both["value"]:
         then, now = both["value"][method], both["agreement"][method]
@@ -180,120 +197,117 @@ def seeds(e: Evidence) -> plots.Shown:
             "another seed": interval("fidelity.retraining", now).text(),
             "difference": paired_interval((now - then).to_numpy()).text(signed=True),
         }
-    return plots.table(
-        pd.DataFrame.from_dict(shown, orient="index"),
-        "Agreement with retraining by accuracy, by methods that train with the truth's seed and "
-        "with another one, means over federations (both data sets, two seeds of each) with 95% "
-        "intervals. No loss by another seed can be made out.",
-    )
+    return overviews.table(shown)
 
 
-def pay(e: Evidence) -> plots.Shown:
-    """Show what bad clients are paid."""
+@PAGE.table("Fidelity")
+def fidelity(e: Evidence) -> Any:
+    """Kendall's tau-b: {star}."""
+    return kind(e, "fidelity"), {"star": STAR}
+
+
+@PAGE.table(
+    "Detection",
+    "A client that comes late is known by presence alone, so nothing is merit in that column.",
+)
+def detection(e: Evidence) -> Any:
+    """Chance to rank rightly (detection, mavericks, late); shares of bad clients among the worst
+    fifth (fifth) and below zero (below), and of sound ones that go with the last bad one (lost) and
+    below zero (alarm): {star}.
+    """
+    parts = [kind(e, name) for name in ("detection", "mavericks", "late")]
+    return pd.concat(parts, axis=1), {"star": STAR}
+
+
+@PAGE.table()
+def detection_by_federation(e: Evidence) -> Any:
+    """Chance that a sound client stands above a bad one, by kind of misbehaviour; 0.5 is a coin."""
+    return by_federation(e, "detection").round(2)
+
+
+@PAGE.table()
+def alarms(e: Evidence) -> Any:
+    """Share of sound clients whose value is below zero: the false alarms of expelling by the sign.
+    A method whose values are never negative has none, and finds nobody.
+    """
+    return by_federation(e, "detection.alarm").round(2)
+
+
+@PAGE.table("What acting on values is worth")
+def worth(e: Evidence) -> Any:
+    """Points of test accuracy: {star}."""
+    return kind(e, "worth"), {"star": STAR}
+
+
+@PAGE.table(decimals=1)
+def selection(e: Evidence) -> Any:
+    """Accuracy of the upper half alone, less everybody's, in points."""
+    return by_federation(e, "worth.selection").round(1)
+
+
+@PAGE.table(decimals=1)
+def removal(e: Evidence) -> Any:
+    """Accuracy without the worst fifth, less that without the best, in points."""
+    return by_federation(e, "worth.removal").round(1)
+
+
+@PAGE.table("Weights", decimals=1)
+def weights(e: Evidence) -> Any:
+    """Accuracy with averaging by the positive part of the values, less that of plain averages, in
+    points.
+    """
+    return by_federation(e, "worth.weights").round(1)
+
+
+@PAGE.table("Fairness")
+def fairness(e: Evidence) -> Any:
+    """In units of a client's mean pay: {star}."""
+    return kind(e, "fairness"), {"star": STAR}
+
+
+@PAGE.table()
+def pay(e: Evidence) -> Any:
+    """What bad clients are paid, in units of a client's mean pay, over seeds with 95%
+    intervals: those that send five times their update, random directions, or nothing (also
+    under label skew). 1 is the pay of equal shares.
+    """
     places = ("scaled-updates", "random-updates", "free-riders", "skewed-free-riders")
     methods = [m for m in LABELS if m in set(e.paid.method)]
     found = {LABELS[m]: {p: e.bad_pay(m, p).text() for p in places} for m in methods}
-    return plots.table(
-        pd.DataFrame.from_dict(found, orient="index"),
-        "What bad clients are paid, in units of a client's mean pay, over seeds with 95% "
-        "intervals: those that send five times their update, random directions, or nothing (also "
-        "under label skew). 1 is the pay of equal shares.",
-    )
+    return overviews.table(found)
 
 
-def costs(e: Evidence) -> plots.Shown:
-    """Show evaluations, trainings, seconds and memory."""
+@PAGE.table(
+    "Stability",
+    "Rows that train again were not asked for values by fewer validation images. Another seed "
+    "draws other images for clients and server and trains anew; fewer images are some of the "
+    "same ones, on the same rounds. Under label skew every seed draws other labels for a "
+    "role, and those three federations are left out of the comparison of seeds.",
+)
+def stability(e: Evidence) -> Any:
+    """Kendall's tau-b of a method with itself under a change, means with 95% intervals. To be more
+    alike than chance is no merit, so there are no stars: equal shares are stable.
+    """
+    return kind(e, "stability")
+
+
+@PAGE.table(
+    "Cost",
+    "Seconds and memory are of the computer that made the records; evaluations and trainings "
+    "are not.",
+)
+def costs(e: Evidence) -> Any:
+    """Means over federations, eight rounds long and one of them of twenty clients: utility
+    evaluations, further trainings in units of everybody's data in all rounds, processor seconds,
+    and MiB that the server must hold. Memory (`python -m benchmarks.memory`): MiB by which a row's
+    own process grows at most, on a federation of ten clients and on the one of twenty. {machines}
+    """
     names = [m for m in MEASURES if m.startswith("cost")]
     table = pd.DataFrame({m.split(".")[1]: summary(e.measures, m)["mean"] for m in names})
     table["evaluations"] = table["evaluations"].round().astype(int)
     memory = json.loads((ROOT / "results" / "memory.json").read_text("utf-8"))["MiB"]
     columns = {"labels": "memory, ten", "twenty": "memory, twenty"}
-    return plots.table(
-        table.join(pd.DataFrame(memory).T.rename(columns=columns))
-        .rename_axis(None).rename(index=LABELS),
-        "Means over federations, eight rounds long and one of them of twenty clients: utility "
-        "evaluations, further trainings in units of everybody's data in all rounds, processor "
-        "seconds, and MiB that the server must hold. Memory (`python -m benchmarks.memory`): MiB "
-        "by which a row's own process grows at most, on a federation of ten clients and on the "
-        "one of twenty. " + machines_told(e.store.records(e.records, "arena", "methods")),
-    )  # fmt: skip
-
-
-def every() -> Iterator[tuple[str, str, Any]]:
-    """List title, words, and table of the page of all tables."""
-    e = Evidence("paper")
-    yield "What each row sees", "", rows(e)
-    yield (
-        "What each measure says",
-        "",
-        plots.table(pd.Series(MEASURES, name="what it says"), "The measures of the arena."),
-    )
-    yield (
-        "How well the truths are known",
-        "A method that agrees with retraining by accuracy as well as retraining by loss does has "
-        "done all that these truths can tell apart.",
-        plots.table(
-            findings.known(e).rename_axis(None),
-            "By federation: agreement (Kendall's tau-b) of the values of retraining by accuracy "
-            "with those by loss, and with what was planted; the most that an order without ties "
-            "can have with what was planted, where some clients are planted alike; spread "
-            "(standard deviation) of the values of retraining and their mean standard error, in "
-            "points of accuracy. The error is 0 where all coalitions were trained; of 20 clients "
-            "600 coalitions were.",
-        ),
-    )
-    yield "", "", seeds(e)
-    yield "Fidelity", "", plots.table(kind(e, "fidelity"), f"Kendall's tau-b: {STAR}.")
-    yield (
-        "Detection",
-        "A client that comes late is known by presence alone, so nothing is merit in that column.",
-        plots.table(
-            pd.concat([kind(e, name) for name in ("detection", "mavericks", "late")], axis=1),
-            "Chance to rank rightly (detection, mavericks, late); shares of bad clients among the "
-            "worst fifth (fifth) and below zero (below), and of sound ones that go with the last "
-            f"bad one (lost) and below zero (alarm): {STAR}.",
-        ),
-    )
-    for measure, words, digits in (
-        ("detection", "Chance that a sound client stands above a bad one, by kind of "
-         "misbehaviour; 0.5 is a coin.", 2),
-        ("detection.alarm", "Share of sound clients whose value is below zero: the false alarms "
-         "of expelling by the sign. A method whose values are never negative has none, and finds "
-         "nobody.", 2),
-    ):  # fmt: skip
-        yield "", "", plots.table(by_federation(e, measure).round(digits), words)
-    worth = plots.table(kind(e, "worth"), f"Points of test accuracy: {STAR}.")
-    yield "What acting on values is worth", "", worth
-    for title, measure, words in (
-        ("", "worth.selection", "Accuracy of the upper half alone, less everybody's, in points."),
-        ("", "worth.removal", "Accuracy without the worst fifth, less that without the best, in "
-         "points."),
-        ("Weights", "worth.weights", "Accuracy with averaging by the positive part of the values, "
-         "less that of plain averages, in points."),
-    ):  # fmt: skip
-        yield title, "", plots.table(by_federation(e, measure).round(1), words, decimals=1)
-    yield (
-        "Fairness",
-        "",
-        plots.table(kind(e, "fairness"), f"In units of a client's mean pay: {STAR}."),
-    )
-    yield "", "", pay(e)
-    yield (
-        "Stability",
-        "Rows that train again were not asked for values by fewer validation images. Another seed "
-        "draws other images for clients and server and trains anew; fewer images are some of the "
-        "same ones, on the same rounds. Under label skew every seed draws other labels for a "
-        "role, and those three federations are left out of the comparison of seeds.",
-        plots.table(
-            kind(e, "stability"),
-            "Kendall's tau-b of a method with itself under a change, means with 95% intervals. To "
-            "be more alike than chance is no merit, so there are no stars: equal shares are "
-            "stable.",
-        ),
-    )
-    yield (
-        "Cost",
-        "Seconds and memory are of the computer that made the records; evaluations and trainings "
-        "are not.",
-        costs(e),
-    )
+    table = table.join(pd.DataFrame(memory).T.rename(columns=columns))
+    timed = e.store.records(e.records, "arena", "methods")
+    machines = overviews.machines_told(timed)
+    return table.rename_axis(None).rename(index=LABELS), {"machines": machines}

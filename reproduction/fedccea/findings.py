@@ -9,7 +9,7 @@ A pool is a seed's mean over several settings.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import cached_property, reduce
 from itertools import product
 from operator import add
@@ -37,7 +37,6 @@ from reproduction.fedccea.experiments import (
     setting_name,
 )
 from reproduction.readings import readings_of, under
-from reproduction.records import Store
 from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, join
 
 if TYPE_CHECKING:
@@ -337,36 +336,27 @@ def measured_times(frame: pd.DataFrame, simulations: int = 100) -> pd.DataFrame:
 # The numbers of the pages
 
 
-@dataclass(frozen=True)
-class Evaluation:
+class Evaluation(overviews.Evaluation):
     """The records: clients with 300 samples, and trainings with all at the profile `records`."""
 
-    records: str = "paper"
-    store: Store = field(default_factory=Store)
-
-    def frame(self, experiment: str, profile: str = "laptop") -> pd.DataFrame:
-        """Return the metrics of an experiment."""
-        found = self.store.frame("fedccea", experiment, profile)
-        if found.empty:
-            raise ValueError(f"no record of {experiment} at {profile!r}; run fedkit run fedccea")
-        return found
+    paper = "fedccea"
 
     @cached_property
     def valued(self) -> pd.DataFrame:
         """Metrics of the clients that were valued and removed."""
-        return self.frame("contribution")
+        return self.frame("contribution", "laptop")
 
     @cached_property
     def excluded(self) -> pd.DataFrame:
         """Metrics of zeros and exclusions, of the rivals in both readings."""
-        rounds = self.frame("rounds")
+        rounds = self.frame("rounds", "laptop")
         own = rounds.metric.str.endswith(BY_ROUNDS)
         return pd.concat([self.valued, rounds[own & (rounds.permutations == WALKS)]])
 
     @cached_property
     def drawn(self) -> pd.DataFrame:
         """Series of the same runs."""
-        return self.store.series("fedccea", "contribution", "laptop")
+        return self.series("contribution", "laptop")
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -385,17 +375,17 @@ class Evaluation:
     @cached_property
     def deals(self) -> pd.DataFrame:
         """Runs with qualities dealt at random, a seed's mean over its deals."""
-        return mean_deals(seed_table(self.frame("dealt")))
+        return mean_deals(seed_table(self.frame("dealt", "laptop")))
 
     @cached_property
     def measured(self) -> pd.DataFrame:
         """Our times; see :func:`measured_times`."""
-        return measured_times(self.frame("cost", self.records))
+        return measured_times(self.frame("cost"))
 
     @cached_property
     def learnt(self) -> pd.DataFrame:
         """Accuracy with everybody; see :func:`learning`."""
-        return learning(self.frame("learning", self.records))
+        return learning(self.frame("learning"))
 
     @cached_property
     def judged(self) -> pd.DataFrame:
@@ -418,11 +408,6 @@ class Evaluation:
         found = join(claims, self.store, profile="laptop", scale="laptop")
         found = found[(found.seeds > 0) & ~found.claim.str.contains(r"\.t2\.|emnist")]
         return found.set_index("claim", drop=False)
-
-    @cached_property
-    def claims(self) -> pd.DataFrame:
-        """All claims, judged by the runs with all samples."""
-        return join(load_claims("fedccea"), self.store, profile=self.records)
 
 
 def reduced_claims() -> Claims:
@@ -589,11 +574,9 @@ def _of_fits(e: Evaluation) -> dict[str, Any]:
 
 def numbers(e: Evaluation) -> dict[str, Any]:
     """All of them, intervals as text, by the names under which the pages show them."""
-    told = {name: i.text(2) for name, i in chances(e).items()}
-    told |= {name: i.text(2, signed=True) for name, i in leads(e).items()}
-    told |= {name: i.text(1, signed=True) for name, i in points(e).items()}
-    told |= {name: i.text(1) for name, i in amounts(e).items()}
-    return {name: text.replace("-", "−") for name, text in told.items()} | counts(e)
+    told = overviews.told(chances(e), 2) | overviews.told(leads(e), 2, signed=True)
+    told |= overviews.told(points(e), 1, signed=True) | overviews.told(amounts(e), 1)
+    return told | counts(e)
 
 
 def main_claims(e: Evaluation) -> dict[str, dict[str, str]]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from fedkit.intervals import Interval
-from reproduction import figures as plots
 from reproduction import overviews
 from reproduction.fedccea import figures, findings
 from reproduction.fedccea.experiments import LABELS, METHODS, PARTIAL, WALKS
 from reproduction.fedccea.findings import Evaluation, as_text, intervals, of
 from reproduction.tables import (
+    Page,
+    captioned,
     choices,
     claims_table,
     comparison_table,
@@ -24,29 +25,34 @@ from reproduction.tables import (
 
 TOLD = "Means of three seeds with 95% intervals, 300 samples per client"
 
+PAGE = Page(Evaluation)
+every = PAGE.every
 
-def _side_by_side(parts: Mapping[str, pd.DataFrame], caption: str) -> plots.Shown:
-    return plots.table(pd.concat(parts, axis=1), f"{caption} {TOLD}.")
+
+def _side_by_side(parts: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dict[str, str]]:
+    return pd.concat(parts, axis=1), {"told": TOLD}
 
 
-def main_claims(e: Evaluation) -> plots.Shown:
-    """Show the main claims, judged on reduced runs."""
+@captioned(cards=True)
+def main_claims(e: Evaluation) -> Any:
+    """What the paper says of MNIST with two classes per client, judged on runs with 300 samples by
+    the rules of this book; clients, points, or points of accuracy, with 95% intervals of three
+    seeds. A star: with 40% wrong labels.{marks}
+    """
     claims = findings.main_claims(e)
     rows = {
         said["says"]: {"ours": said["ours"], "verdict": marked_verdict(e.judged.loc[name])}
         for name, said in claims.items()
     }
-    return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
-        "What the paper says of MNIST with two classes per client, judged on runs with 300 samples "
-        "by the rules of this book; clients, points, or points of accuracy, with 95% intervals of "
-        "three seeds. A star: with 40% wrong labels." + marks_told(e.judged.loc[[*claims]]),
-        cards=True,
-    )
+    return overviews.table(rows), {"marks": marks_told(e.judged.loc[[*claims]])}
 
 
-def rivals(e: Evaluation) -> plots.Shown:
-    """Show the claims on TMC-SV and LOO, judged in both readings of how these value."""
+@captioned(cards=True)
+def rivals(e: Evaluation) -> Any:
+    """What the paper says of TMC-SV and LOO, in both readings of how they value: by retraining, and
+    in every round of one training, with {walks} walks a round of TMC-SV. MNIST, 300 samples per
+    client; clients, points or shares with 95% intervals over three seeds.{marks}
+    """
     rows = {}
     for name in e.judged_by_rounds.index:
         if "connected" in name:  # FedCCEA's own second reading is another table's
@@ -58,18 +64,34 @@ def rivals(e: Evaluation) -> plots.Shown:
             shown = Interval(row["mean"], row["low"], row["high"], int(row["seeds"])).text(1)
             cells[title] = f"{shown}; {marked_verdict(row)}"
         rows[here["says"].partition(" (MNIST")[0]] = cells
-    return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
-        "What the paper says of TMC-SV and LOO, in both readings of how they value: by retraining, "
-        f"and in every round of one training, with {WALKS} walks a round of TMC-SV. MNIST, 300 "
-        "samples per client; clients, points or shares with 95% intervals over three seeds."
-        + marks_told(e.judged_by_rounds),
-        cards=True,
-    )
+    return overviews.table(rows), {"walks": WALKS, "marks": marks_told(e.judged_by_rounds)}
 
 
-def zeros(e: Evaluation) -> plots.Shown:
-    """Show how many clients have an index of zero."""
+PAGE.add(lambda e: choices("fedccea"), "What the paper leaves open")
+
+
+PAGE.add(
+    figures.learning,
+    "Is the federation trained?",
+    "Test accuracy after 50 rounds with everybody, measured and as the paper prints it "
+    "(hollow, MNIST). Means of three seeds with 95% intervals.",
+)
+
+
+PAGE.add(
+    lambda e: figures.all_indices(e.drawn),
+    "Indices",
+    "Contribution indices in falling order, clean clients, 300 samples each; means with 95% "
+    "bands (the paper's Figures 4, 11 and 12).",
+)
+
+
+@PAGE.table()
+def zeros(e: Evaluation) -> Any:
+    """How many of twenty clients have index zero, in each of three seeds (the paper, MNIST
+    strong non-IID: FedCCEA none, TMC-SV 11, LOO 1). Clean clients. By Adam a weight below a
+    thousandth of the mean counts as zero.
+    """
     clean = findings.seed_table(e.excluded).query("noise == 'none'")
     counted = {
         LABELS[m]: {
@@ -78,67 +100,74 @@ def zeros(e: Evaluation) -> plots.Shown:
         }
         for m in findings.EXCLUDED
     }
-    return plots.table(
-        pd.DataFrame(counted),
-        "How many of twenty clients have index zero, in each of three seeds (the paper, MNIST "
-        "strong non-IID: FedCCEA none, TMC-SV 11, LOO 1). Clean clients. By Adam a weight below a "
-        "thousandth of the mean counts as zero.",
-    )
+    return pd.DataFrame(counted)
 
 
-def exclusions(e: Evaluation) -> plots.Shown:
-    """Show accuracy without the zeros over random clients, and the spread of the index."""
+@PAGE.table(words="An index of zero is a noisy mean, or a weight, that was cut at zero.")
+def exclusions(e: Evaluation) -> Any:
+    """The figure in numbers, and the standard deviation of the index in units of an equal share.
+    Clean clients. {told}.
+    """
     clean, spread = e.runs.query("noise == 'none'"), of("spread", (*METHODS, "adam"))
     over = intervals(clean, findings.over_random_exclusion())
     return _side_by_side(
         {
             "points over random clients out": as_text(over),
             "spread of the index": as_text(intervals(clean, spread, (0, np.inf)), 2),
-        },
-        "The figure in numbers, and the standard deviation of the index in units of an equal "
-        "share. Clean clients.",
+        }
     )
 
 
-def areas(e: Evaluation) -> plots.Shown:
-    """Show the areas between removal curves."""
+@PAGE.table(
+    "Removals",
+    "The area is the mean difference, in points, between the accuracy after removing the "
+    "lowest clients and after removing the highest: large for a ranking that matters, zero "
+    "for one that does not. Intervals of this page are not adjusted for how many there are.",
+)
+def areas(e: Evaluation) -> Any:
+    """Area between the removal curves in points, every setting. {told}. The last column is the
+    standard error that the mean of a ranking without knowledge has.
+    """
     found = as_text(intervals(e.runs, of("area")))
     found["random order, s.e."] = [
         f"{findings.random_spread(seeds):.1f}" for _, seeds in findings.settings(e.runs)
     ]
-    return plots.table(
-        found,
-        f"Area between the removal curves in points, every setting. {TOLD}. The last column is the "
-        "standard error that the mean of a ranking without knowledge has.",
-    )
+    return found, {"told": TOLD}
 
 
-def ends(e: Evaluation) -> plots.Shown:
-    """Show what goes with each end of an order."""
+@PAGE.table(
+    words="An area does not say which end it comes from. A good order loses little with its lowest "
+    "and much with its highest."
+)
+def ends(e: Evaluation) -> Any:
+    """Points lost beyond random clients, and with these, every setting. {told}."""
     parts = {
         f"{end} 40%": as_text(intervals(e.runs, findings.beyond_random(end)))
         for end in ("lowest", "highest")
     }
     lost = intervals(e.runs, {"points lost": "lost40.random"}, (0, 100))
-    return _side_by_side(
-        {**parts, "random 40%": as_text(lost)},
-        "Points lost beyond random clients, and with these, every setting.",
-    )
+    return _side_by_side({**parts, "random 40%": as_text(lost)})
 
 
-def area_leads(e: Evaluation) -> plots.Shown:
-    """Show FedCCEA's lead in area."""
+@PAGE.table()
+def area_leads(e: Evaluation) -> Any:
+    """FedCCEA's lead in area over those who retrain, in points. {told}; the last rows are pooled: a
+    seed's mean over the settings of a row.
+    """
     over = findings.over_retrained("area")
     rows = [as_text(intervals(e.runs, over, pooled=pooled)) for pooled in (False, True)]
-    return plots.table(
-        pd.concat(rows).rename(columns=lambda name: name.replace("\n", " ")),
-        f"FedCCEA's lead in area over those who retrain, in points. {TOLD}; the last rows are "
-        "pooled: a seed's mean over the settings of a row.",
-    )
+    shown = pd.concat(rows).rename(columns=lambda name: name.replace("\n", " "))
+    return shown, {"told": TOLD}
 
 
-def partial(e: Evaluation) -> plots.Shown:
-    """Show partial participation."""
+@PAGE.table(
+    "Partial participation",
+    "Clients use random shares of their data and are ranked by share times weight anew in "
+    "every round, so that order follows the drawn amounts, which nobody had to learn. Amounts "
+    "alone is the control.",
+)
+def partial(e: Evaluation) -> Any:
+    """Partial participation in every setting, in points. {told}."""
     *learnt, alone = PARTIAL
     parts = {"area": as_text(intervals(e.runs, of("area", PARTIAL)))}
     for title, x in (
@@ -147,44 +176,69 @@ def partial(e: Evaluation) -> plots.Shown:
     ):
         over = {LABELS[m]: (f"{x}.{m}", f"{x}.{alone}") for m in learnt}
         parts[title] = as_text(intervals(e.runs, over))
-    return _side_by_side(parts, "Partial participation in every setting, in points.")
+    return _side_by_side(parts)
 
 
-def errors(e: Evaluation) -> plots.Shown:
-    """Show the error of the AAM beside that of the round's mean."""
-    return plots.table(
-        findings.errors(e.runs.query("noise in ['none', 'label-40']")),
-        "Root mean squared error on the simulations of the fit, beside what remains if every round "
-        "is predicted by its mean; the share of rounds whose a is negative, so that their data are "
-        "said to lower later accuracies; and the seeds whose permutation p-value is 0.05, the "
-        "least that 19 permutations can give (of fits to nothing one in twenty has it). Means of "
-        "three seeds.",
-    )
+PAGE.add(
+    figures.dealt,
+    words="Partial participation with learnt qualities, with the same qualities dealt to the "
+    "clients at random, and by amounts alone, strong non-IID. Means of three seeds with 95% "
+    "intervals.",
+)
 
 
-def explained(e: Evaluation) -> plots.Shown:
-    """Show what sizes explain."""
+PAGE.add(
+    lambda e: figures.misses(e.drawn),
+    "What the sizes explain",
+    "Approximated minus true accuracy over the rounds, IID clients without noise, in both "
+    "readings (the paper's Figure 7); median over the simulations with the 5% and 95% "
+    "quantiles, means over the seeds.",
+)
+
+
+@PAGE.table()
+def errors(e: Evaluation) -> Any:
+    """Root mean squared error on the simulations of the fit, beside what remains if every round
+    is predicted by its mean; the share of rounds whose a is negative, so that their data are
+    said to lower later accuracies; and the seeds whose permutation p-value is 0.05, the least
+    that 19 permutations can give (of fits to nothing one in twenty has it). Means of three
+    seeds.
+    """
+    return findings.errors(e.runs.query("noise in ['none', 'label-40']"))
+
+
+@PAGE.table(
+    words="By chance: sizes and accuracies from different simulations. Out of sample: five-fold "
+    "cross-validation over simulations; a negative R² is worse than the means of the rounds."
+)
+def explained(e: Evaluation) -> Any:
+    """R² in the sample, by chance, and out of sample, every setting. {told}."""
     return _side_by_side(
         {
             title: as_text(intervals(e.runs, shown, (-np.inf, 1)), 2)
             for title, shown in findings.explained().items()
-        },
-        "R² in the sample, by chance, and out of sample, every setting.",
+        }
     )
 
 
-def agreement(e: Evaluation) -> plots.Shown:
-    """Show how two fits agree."""
+@PAGE.table("Do two fits agree?")
+def agreement(e: Evaluation) -> Any:
+    """Rank correlation of the weights of two fits, every setting. {told}."""
     shown = findings.agreeing()
     shown["with FedCCEA's weights"] = of("rank", ("connected", "adam", "same_round"))
     return _side_by_side(
-        {title: as_text(intervals(e.runs, s, (-np.inf, 1)), 2) for title, s in shown.items()},
-        "Rank correlation of the weights of two fits, every setting.",
+        {title: as_text(intervals(e.runs, s, (-np.inf, 1)), 2) for title, s in shown.items()}
     )
 
 
-def chances(e: Evaluation) -> plots.Shown:
-    """Show who finds the noisy clients."""
+@PAGE.table(
+    "Who finds the noisy clients",
+    "How probably is a clean client above a noisy one? The clients of one federation differ "
+    "without any noise, so the same clients are also compared where all are clean; what the "
+    "noise adds is the gain.",
+)
+def chances(e: Evaluation) -> Any:
+    """Who finds the noisy clients, every kind of noise. {told}."""
     noisy = findings.compared(e.runs)
     return _side_by_side(
         {
@@ -194,179 +248,87 @@ def chances(e: Evaluation) -> plots.Shown:
                 ("the same clients, all clean", "clean", 0),
                 ("gain", "gain", -1),
             )
-        },
-        "Who finds the noisy clients, every kind of noise.",
+        }
     )
 
 
-def pooled_chances(e: Evaluation) -> plots.Shown:
-    """Show the same, pooled."""
+@PAGE.table()
+def pooled_chances(e: Evaluation) -> Any:
+    """The same, pooled. {told}."""
     noisy = findings.compared(e.runs)
     return _side_by_side(
         {
             title: as_text(intervals(noisy, of(x, METHODS), (least, 1), pooled=True), 2)
             for title, x, least in (("chance with noise", "auc", 0), ("gain", "gain", -1))
-        },
-        "The same, pooled.",
+        }
     )
 
 
-def printed_times() -> plots.Shown:
-    """Show the paper's Table 2."""
-    return plots.table(
-        findings.printed_times(),
-        "The paper's Table 2, its times for FedCCEA multiplied by 100 simulations.",
-        decimals=1,
-    )
+PAGE.add(
+    figures.budgets,
+    words="Chance that a clean client is above a noisy one by the data trained, in federations "
+    "with all data, after a quarter, half, three quarters and all of the budget, with 40% wrong "
+    "labels; LOO has one budget. Means of three seeds.",
+)
 
 
-def measured_times(e: Evaluation) -> plots.Shown:
-    """Show our Table 2."""
-    return plots.table(
-        e.measured,
-        "Our Table 2: milliseconds per round on one core with 300 MNIST samples per client, "
-        "measured once, training and testing together; `training alone` leaves the tests out, "
-        "`data trained on` counts data instead of time. The last three columns are ratios of 100 "
-        "simulations to LOO. "
-        + overviews.machines_told(e.store.records(e.records, "fedccea", "cost")),
-        decimals=1,
-    )
+@PAGE.table(
+    "Seconds",
+    "The paper's Table 2 compares one simulation of FedCCEA with the whole of its rivals.",
+    decimals=1,
+)
+def printed_times(e: Evaluation) -> Any:
+    """The paper's Table 2, its times for FedCCEA multiplied by 100 simulations."""
+    return findings.printed_times()
 
 
-def claims_before(e: Evaluation) -> plots.Shown:
-    """Show the claims that are older than the runs."""
-    return plots.table(
-        claims_table(e.judged[e.judged["after_runs"] == ""]),
-        "Claims written down before the runs, on reduced runs.",
-        cards=True,
-    )
+@PAGE.table(
+    words="A simulation uses half of everybody's data on average, leave-one-out trains as often as "
+    "there are clients on all data, a walk of Monte Carlo half as often.",
+    decimals=1,
+)
+def measured_times(e: Evaluation) -> Any:
+    """Our Table 2: milliseconds per round on one core with 300 MNIST samples per client, measured
+    once, training and testing together; `training alone` leaves the tests out, `data trained on`
+    counts data instead of time. The last three columns are ratios of 100 simulations to LOO.
+    {machines}
+    """
+    timed = e.store.records(e.records, "fedccea", "cost")
+    return e.measured, {"machines": overviews.machines_told(timed)}
 
 
-def claims_after(e: Evaluation) -> plots.Shown:
-    """Show the claims that were added or changed when verdicts were known."""
-    return plots.table(
-        claims_table(e.judged[e.judged["after_runs"] != ""]),
-        "Claims that were added or changed after runs like these, when their verdicts were known: "
-        "they describe, and do not test.",
-        cards=True,
-    )
+@PAGE.table(
+    "Claims on the reduced runs",
+    "The paper's claims on MNIST by the rules of the report, judged on runs with 300 samples. "
+    "They do not enter the report, and are not the first such runs: settings were changed "
+    "after a look at earlier ones, and the claims of the second table with them.",
+    cards=True,
+)
+def claims_before(e: Evaluation) -> Any:
+    """Claims written down before the runs, on reduced runs."""
+    return claims_table(e.judged[e.judged["after_runs"] == ""])
 
 
-def table3(e: Evaluation) -> plots.Shown:
-    """Show Table 3 at the paper's scale."""
-    return plots.table(
-        comparison_table(e.claims, "t3").replace("<br>", "; "),
-        "Table 3: the paper's number, ours, and the verdict, with all samples.",
-    )
+@PAGE.table(cards=True)
+def claims_after(e: Evaluation) -> Any:
+    """Claims that were added or changed after runs like these, when their verdicts were known:
+    they describe, and do not test.
+    """
+    return claims_table(e.judged[e.judged["after_runs"] != ""])
 
 
-def claims_in_words(e: Evaluation) -> plots.Shown:
-    """Show what the paper says in words."""
+@PAGE.table(
+    "Claims at the paper's scale",
+    "Only runs with all samples are judged in the report. Records of EMNIST are of the 26 "
+    "letters, which the paper does not have, and are not judged.",
+)
+def table3(e: Evaluation) -> Any:
+    """Table 3: the paper's number, ours, and the verdict, with all samples."""
+    return comparison_table(e.claims, "t3").replace("<br>", "; ")
+
+
+@PAGE.table(cards=True)
+def claims_in_words(e: Evaluation) -> Any:
+    """What the paper says in words, with all samples."""
     words = e.claims[~e.claims.claim.str.contains(r"fedccea\.[rt][23]\.")]
-    return plots.table(
-        claims_table(words), "What the paper says in words, with all samples.", cards=True
-    )
-
-
-def every() -> Iterator[tuple[str, str, Any]]:
-    """List title, words, and table or figure of the page of all tables."""
-    e = Evaluation("paper")
-    yield "What the paper leaves open", "", choices("fedccea")
-    yield (
-        "Is the federation trained?",
-        "Test accuracy after 50 rounds with everybody, measured and as the paper prints it "
-        "(hollow, MNIST). Means of three seeds with 95% intervals.",
-        figures.learning(e),
-    )
-    yield (
-        "Indices",
-        "Contribution indices in falling order, clean clients, 300 samples each; means with 95% "
-        "bands (the paper's Figures 4, 11 and 12).",
-        figures.all_indices(e.drawn),
-    )
-    yield "", "", zeros(e)
-    yield "", "An index of zero is a noisy mean, or a weight, that was cut at zero.", exclusions(e)
-    yield (
-        "Removals",
-        "The area is the mean difference, in points, between the accuracy after removing the "
-        "lowest clients and after removing the highest: large for a ranking that matters, zero "
-        "for one that does not. Intervals of this page are not adjusted for how many there are.",
-        areas(e),
-    )
-    yield (
-        "",
-        "An area does not say which end it comes from. A good order loses little with its lowest "
-        "and much with its highest.",
-        ends(e),
-    )
-    yield "", "", area_leads(e)
-    yield (
-        "Partial participation",
-        "Clients use random shares of their data and are ranked by share times weight anew in "
-        "every round, so that order follows the drawn amounts, which nobody had to learn. Amounts "
-        "alone is the control.",
-        partial(e),
-    )
-    yield (
-        "",
-        "Partial participation with learnt qualities, with the same qualities dealt to the "
-        "clients at random, and by amounts alone, strong non-IID. Means of three seeds with 95% "
-        "intervals.",
-        figures.dealt(e),
-    )
-    yield (
-        "What the sizes explain",
-        "Approximated minus true accuracy over the rounds, IID clients without noise, in both "
-        "readings (the paper's Figure 7); median over the simulations with the 5% and 95% "
-        "quantiles, means over the seeds.",
-        figures.misses(e.drawn),
-    )
-    yield "", "", errors(e)
-    yield (
-        "",
-        "By chance: sizes and accuracies from different simulations. Out of sample: five-fold "
-        "cross-validation over simulations; a negative R² is worse than the means of the rounds.",
-        explained(e),
-    )
-    yield "Do two fits agree?", "", agreement(e)
-    yield (
-        "Who finds the noisy clients",
-        "How probably is a clean client above a noisy one? The clients of one federation differ "
-        "without any noise, so the same clients are also compared where all are clean; what the "
-        "noise adds is the gain.",
-        chances(e),
-    )
-    yield "", "", pooled_chances(e)
-    yield (
-        "",
-        "Chance that a clean client is above a noisy one by the data trained, in federations with "
-        "all data, after a quarter, half, three quarters and all of the budget, with 40% wrong "
-        "labels; LOO has one budget. Means of three seeds.",
-        figures.budgets(e),
-    )
-    yield (
-        "Seconds",
-        "The paper's Table 2 compares one simulation of FedCCEA with the whole of its rivals.",
-        printed_times(),
-    )
-    yield (
-        "",
-        "A simulation uses half of everybody's data on average, leave-one-out trains as often as "
-        "there are clients on all data, a walk of Monte Carlo half as often.",
-        measured_times(e),
-    )
-    yield (
-        "Claims on the reduced runs",
-        "The paper's claims on MNIST by the rules of the report, judged on runs with 300 samples. "
-        "They do not enter the report, and are not the first such runs: settings were changed "
-        "after a look at earlier ones, and the claims of the second table with them.",
-        claims_before(e),
-    )
-    yield "", "", claims_after(e)
-    yield (
-        "Claims at the paper's scale",
-        "Only runs with all samples are judged in the report. Records of EMNIST are of the 26 "
-        "letters, which the paper does not have, and are not judged.",
-        table3(e),
-    )
-    yield "", "", claims_in_words(e)
+    return claims_table(words)

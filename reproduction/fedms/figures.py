@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedkit.intervals import Interval, bounded_interval
+from fedkit.games.exact import shapley
+from fedkit.intervals import bounded_interval
 from fedkit.methods.fedms import class_difficulty, class_scores
 from fedkit.plots import Picture
 from reproduction import figures as plots
@@ -94,14 +95,15 @@ def final_accuracy(table: pd.DataFrame) -> Picture:
         for m, title in parts.items()
         for method in dict.fromkeys(table.method)
     }
-    shown = findings.rows_of(found, {}).drop(columns="paper")
-    return plots.forests({"": shown}, "test accuracy (%)", level=None, columns=2)
+    return plots.forests(
+        {"": overviews.intervals(found)}, "test accuracy (%)", level=None, columns=2
+    )
 
 
 def turned(game: Any, participants: Sequence[int], mavericks: int, temperature: float) -> Picture:
     """Draw the weight of each class and what it pays, for the coalitions of one round."""
     coreset = game.table[1 + game.table[1:].sum(axis=1).argmax()]
-    by_class, rising = _shapley(game), np.argsort(coreset, kind="stable")
+    by_class, rising = shapley(game).values, np.argsort(coreset, kind="stable")
     weights = class_difficulty(coreset, temperature)
     picture, axes = plots.panels(1, 2, height=3.1)
     left, right = axes[0]
@@ -118,12 +120,6 @@ def turned(game: Any, participants: Sequence[int], mavericks: int, temperature: 
     return picture
 
 
-def _shapley(game: Any) -> Any:
-    from fedkit.games.exact import shapley
-
-    return shapley(game).values
-
-
 def table1(e: Evaluation) -> Picture:
     """Draw Table 1 on MNIST beside the paper's."""
     return plots.forests({"measured": findings.table1(e, ROWS)}, "test accuracy (%)", level=None)
@@ -136,8 +132,7 @@ def table2(e: Evaluation) -> Picture:
 
 def detection(e: Evaluation) -> Picture:
     """Draw which score finds whom."""
-    shown = findings.detection(e).drop(columns="paper")
-    return plots.forests({"": shown}, "chance", columns=5, level=0.5)
+    return plots.forests({"": findings.detection(e)}, "chance", columns=5, level=0.5)
 
 
 def study(e: Evaluation) -> Picture:
@@ -167,10 +162,10 @@ def five_clients(e: Evaluation) -> Picture:
 def ranked_last(e: Evaluation) -> Picture:
     """Draw in how many rounds each score ranks the Maverick of five last."""
     five = e.five()
-    rows: dict[str, Interval] = {
+    rows = {
         words: bounded_interval(five[f"last.{score}"], 0, 100) for score, words in SCORES.items()
     }
-    shown = findings.rows_of(rows, {}).drop(columns="paper").reset_index(names="label")
+    shown = overviews.intervals(rows).reset_index(names="label")
     return plots.dots_with_intervals(shown, xlabel="rounds in which the Maverick is last (%)")
 
 
@@ -199,17 +194,11 @@ def gains(e: Evaluation) -> Picture:
     return picture
 
 
-def _windows(series: pd.DataFrame) -> pd.DataFrame:
-    index = ["scenario", "method", "seed", "index"]
-    return series.pivot(index=index, columns="series", values="value").reset_index()
-
-
 def rewards(e: Evaluation) -> Picture:
     """Draw what Mavericks and others are paid, MNIST (the layout of Figures 3 to 5)."""
-    return _rewards(_windows(e.series("table1", **e.usual)))
-
-
-def _rewards(wide: pd.DataFrame) -> Picture:
+    index = ["scenario", "method", "seed", "index"]
+    series = e.series("table1", **e.usual)
+    wide = series.pivot(index=index, columns="series", values="value").reset_index()
     rows = [m for m in ("fedms", "s-fedavg", "greedyfed") if m in set(wide.method)]
     picture, axes = plots.panels(len(rows), len(SCENARIOS), height=2.1 * len(rows) + 0.6)
     names = {"reward_maverick": "Mavericks", "reward_other": "other clients"}

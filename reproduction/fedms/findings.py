@@ -6,8 +6,7 @@ are the numbers in the text, by the names under which the pages show them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache, cached_property
 from itertools import product
 from typing import Any
@@ -28,7 +27,7 @@ from reproduction.fedms.experiments import (
     STUDIED,
     VARIANTS,
 )
-from reproduction.overviews import where
+from reproduction.overviews import by_method, lead, told, where
 from reproduction.records import Store
 from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, UNJUDGED, join
 
@@ -75,51 +74,13 @@ EDGES = {
     "beside-coreset": ("fedms", "uniform-coreset"),
     "beside-score": ("fedms", "fedms-printed"),
 }
-_EXPERIMENTS = ("table1", "table2", "five_clients", "detection", "study", "tuning")
+EXPERIMENTS = ("table1", "table2", "five_clients", "detection", "study", "tuning")
 
 
-def by_method(frame: pd.DataFrame, metric: str, index: Any = "seed") -> pd.DataFrame:
-    """Pivot one metric to a column per method and a row per seed (or seed and more)."""
-    part = frame[frame.metric == metric]
-    return part.pivot_table(index=index, columns="method", values="value")
+class Evaluation(overviews.Evaluation):
+    """What the pages ask of the records."""
 
-
-def lead(wide: Any, a: str, b: str) -> Interval:
-    """How much more a has than b, paired by seed."""
-    return paired_interval((wide[a] - wide[b]).dropna())
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The records of a profile, and the claims judged by them."""
-
-    records: str = "paper"
-    store: Store = field(default_factory=Store)
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    @cache  # noqa: B019  (one or two evaluations in a process)
-    def frame(self, experiment: str) -> pd.DataFrame:
-        """Return the metrics of an experiment, all readings."""
-        found = self.store.frame("fedms", experiment, self.records)
-        if found.empty:
-            raise ValueError(f"no record of {experiment} at {self.records!r}; run fedkit run fedms")
-        return found
-
-    def series(self, experiment: str, **settings: Any) -> pd.DataFrame:
-        """Return the series of an experiment that have these settings."""
-        return where(self.store.series("fedms", experiment, self.records), **settings)
-
-    @cached_property
-    def claims(self) -> pd.DataFrame:
-        """All claims with their verdicts, by name."""
-        return join(load_claims("fedms"), self.store, profile=self.records).set_index("claim")
-
-    def printed(self, cell: str) -> float:
-        """Return a number of the paper; NaN where it has none."""
-        name = f"fedms.{cell}"
-        return float(self.claims.paper[name]) if name in self.claims.index else np.nan
+    paper = "fedms"
 
     @cached_property
     def usual(self) -> dict[str, Any]:
@@ -240,7 +201,7 @@ def differences(e: Evaluation) -> Numbers:
 
 def whole_class(e: Evaluation) -> pd.DataFrame:
     """Accuracy under Dir(1) where Mavericks own their whole class: a column per method."""
-    return by_method(where(e.frame("study"), owned=1.0), "accuracy")
+    return by_method(where(e.frame("study"), owned=1.0))
 
 
 def _of_study(e: Evaluation) -> Numbers:
@@ -409,10 +370,8 @@ def _of_greedy(e: Evaluation) -> dict[str, Any]:
 
 def numbers(e: Evaluation) -> dict[str, Any]:
     """All of them, intervals as text, by the names under which the pages show them."""
-    told = {name: i.text(1, signed=True) for name, i in differences(e).items()}
-    told |= {name: i.text(1) for name, i in amounts(e).items()}
     plain = {name: x.item() if hasattr(x, "item") else x for name, x in counts(e).items()}
-    return {name: text.replace("-", "−") for name, text in told.items()} | plain
+    return told(differences(e), 1, signed=True) | told(amounts(e), 1) | plain
 
 
 # ------------------------------------------------------------------------ tables
@@ -437,15 +396,6 @@ def main_claims(e: Evaluation) -> dict[str, tuple[str, str, Interval]]:
     return {f"fedms.{name}": row for name, row in found.items()}
 
 
-def rows_of(intervals: Mapping[Any, Interval], printed: Mapping[Any, float]) -> pd.DataFrame:
-    """Put intervals beside the paper's numbers: columns mean, low, high and paper."""
-    rows = {
-        key: {"mean": i.mean, "low": i.low, "high": i.high, "paper": printed.get(key, np.nan)}
-        for key, i in intervals.items()
-    }
-    return pd.DataFrame.from_dict(rows, orient="index")
-
-
 def table1(e: Evaluation, methods: tuple[str, ...]) -> pd.DataFrame:
     """Accuracy on MNIST beside the paper's, by scenario and method."""
     ours, paper = {}, {}
@@ -453,7 +403,7 @@ def table1(e: Evaluation, methods: tuple[str, ...]) -> pd.DataFrame:
         place = f"Dir({scenario.removeprefix('dir')})", LABELS[method]
         ours[place] = bounded_interval(e.accuracy.loc[scenario][method].dropna(), 0, 100)
         paper[place] = e.printed(f"t1.{scenario}.mnist.{method}")
-    return rows_of(ours, paper)
+    return overviews.intervals(ours, paper)
 
 
 def table2(e: Evaluation, methods: tuple[str, ...]) -> pd.DataFrame:
@@ -464,7 +414,7 @@ def table2(e: Evaluation, methods: tuple[str, ...]) -> pd.DataFrame:
         if method != "oracle" or kind == "honest":
             ours[title, LABELS[method]] = bounded_interval(e.rates(method)[kind], 0, 100)
             paper[title, LABELS[method]] = e.printed(f"t2.{kind}.{method}")
-    return rows_of(ours, paper)
+    return overviews.intervals(ours, paper)
 
 
 def detection(e: Evaluation) -> pd.DataFrame:
@@ -474,17 +424,12 @@ def detection(e: Evaluation) -> pd.DataFrame:
         (title, words): bounded_interval(e.auc[f"{kind}.{score}"], 0, 1)
         for (kind, title), (score, words) in product(kinds.items(), SCORES.items())
     }
-    return rows_of(found, {})
+    return overviews.intervals(found)
 
 
 def study_table(e: Evaluation) -> pd.DataFrame:
     """Return the study of one change at a time; see :func:`study`."""
     return study(e.frame("study"), e.records)
-
-
-def cifar_reduced(e: Evaluation) -> pd.DataFrame:
-    """CIFAR-10 at the size of the laptop profile."""
-    return where(e.store.frame("fedms", "table1", "laptop"), dataset="cifar10")
 
 
 def means(frame: pd.DataFrame, metric: str, least: float = 0, most: float = 100) -> pd.DataFrame:

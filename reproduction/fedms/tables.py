@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -10,38 +9,44 @@ import numpy as np
 import pandas as pd
 
 from fedkit.intervals import bounded_interval, mean_interval
-from reproduction import figures as plots
+from reproduction import overviews
 from reproduction.claims import load_claims
 from reproduction.fedms import figures, findings
 from reproduction.fedms.experiments import METHODS, PAPER_METHODS, SCENARIOS
-from reproduction.fedms.findings import KIND_LABELS, LABELS, SCORES, Evaluation
-from reproduction.overviews import where
-from reproduction.tables import choices, marked_verdict, marks_told
+from reproduction.fedms.findings import EXPERIMENTS, KIND_LABELS, LABELS, SCORES, Evaluation
+from reproduction.overviews import lead, where
+from reproduction.tables import Page, captioned, choices, marked_verdict, marks_told
+from reproduction.tables import main_claims as claims_in_words
+
+PAGE = Page(Evaluation)
+every = PAGE.every
 
 
-def main_claims(e: Evaluation) -> plots.Shown:
-    """Show the paper's main claims with verdicts."""
+@captioned(cards=True)
+def main_claims(e: Evaluation) -> Any:
+    """The paper's main claims, with 95% intervals over seeds; accuracy is the mean of three MNIST
+    settings. Rates, in percent of the rounds (MNIST, Dir(0.1), eight bad clients), are judged by
+    the bound in the row, our reading of the paper's words; against its printed rates, behind it,
+    all are inconclusive.{marks}
+    """
     claims = findings.main_claims(e)
-    lines = {
-        words: {
-            "paper": printed,
-            "ours": ours.text(1).replace(" ", "\u00a0"),
-            "verdict": marked_verdict(e.claims.loc[name]),
-        }
-        for name, (words, printed, ours) in claims.items()
-    }
-    return plots.table(
-        pd.DataFrame.from_dict(lines, orient="index"),
-        "The paper's main claims, with 95% intervals over seeds; accuracy is the mean of three "
-        "MNIST settings. Rates, in percent of the rounds (MNIST, Dir(0.1), eight bad clients), are "
-        "judged by the bound in the row, our reading of the paper's words; against its printed "
-        "rates, behind it, all are inconclusive." + marks_told(e.claims.loc[[*claims]]),
-        cards=True,
-    )
+    told = {name: (words, printed, i.text(1)) for name, (words, printed, i) in claims.items()}
+    return claims_in_words(e.claims, told)
 
 
-def rivals(e: Evaluation) -> plots.Shown:
-    """Show the rivals in percent and by the loss, and FedMS with all classes alike."""
+PAGE.add(lambda e: choices("fedms"), "What the paper leaves open")
+
+
+@PAGE.table(
+    "Rivals in percent and by the loss",
+    "S-FedAvg in percent, and FedMS whose classes all weigh the same: with both, one can tell "
+    "what FedMS values from the unit of its scores. GreedyFed also by the validation loss.",
+    cards=True,
+)
+def rivals(e: Evaluation) -> Any:
+    """Mean test accuracy in percent (Table 1, MNIST), and in how many percent of the rounds a given
+    client of a kind is asked (Table 2), with 95% intervals over the seeds.
+    """
     rows = ("fedavg", "s-fedavg", "s-fedavg-percent", "s-fedavg-shuffled", "fedms", "fedms-equal",
             "fedms-printed", "fedms-printed-equal", "greedyfed", "greedyfed-loss")  # fmt: skip
     columns: dict[str, dict[str, str]] = {}
@@ -53,28 +58,33 @@ def rivals(e: Evaluation) -> plots.Shown:
         for name, values in shown.items():
             said = bounded_interval(values.dropna(), 0, 100).text(1)
             columns.setdefault(name, {})[LABELS[method]] = said
-    return plots.table(
-        pd.DataFrame(columns),
-        "Mean test accuracy in percent (Table 1, MNIST), and in how many percent of the rounds a "
-        "given client of a kind is asked (Table 2), with 95% intervals over the seeds.",
-        cards=True,
-    )
+    return pd.DataFrame(columns)
 
 
-def readings(e: Evaluation) -> plots.Shown:
-    """Show how near each reading of the paper comes to Table 1."""
-    return plots.table(
-        findings.readings(e.store),
-        "Table 1's column of MNIST under each reading on record: cells on record, mean distance to "
-        "the printed numbers in points, the same over the cells that all readings have, cells "
-        "within the declared three points, cells that pass the test, and scenarios in which FedMS "
-        "comes first of the paper's methods, of those with all seven.",
-        decimals=1,
-    )
+@PAGE.table(
+    "Which reading is the paper's",
+    "What five local rounds are and how much of its class a Maverick holds, each judged by "
+    "Table 1. The first reading is judged in the report; it was chosen after a look at FedAvg, "
+    "Power-of-Choice and FedMS under Dir(10). A reading without a row is not on record.",
+    decimals=1,
+)
+def readings(e: Evaluation) -> Any:
+    """Table 1's column of MNIST under each reading on record: cells on record, mean distance to the
+    printed numbers in points, the same over the cells that all readings have, cells within the
+    declared three points, cells that pass the test, and scenarios in which FedMS comes first of the
+    paper's methods, of those with all seven.
+    """
+    return findings.readings(e.store)
 
 
-def variants(e: Evaluation) -> plots.Shown:
-    """Show FedMS in each of its readings: its accuracies, and its claims counted by verdict."""
+@PAGE.table(
+    words="FedMS in several readings: the coreset is averaged (section 4.2), or everybody (line 16 "
+    "of Algorithm 2); scores are fractions; a coreset is compared with the last one kept.",
+)
+def variants(e: Evaluation) -> Any:
+    """FedMS on MNIST by how it is read: its three accuracies of Table 1 with their verdicts, and
+    the verdicts of all claims on FedMS that are judged, counted.
+    """
     found = e.variants
     cells = found[found.claim.str.match(r"fedms\.t1\..*\.mnist\.fedms")]
     cells = cells.assign(
@@ -85,17 +95,16 @@ def variants(e: Evaluation) -> plots.Shown:
     counted = found.groupby(["reading", "verdict"]).size().unstack(fill_value=0)
     order = [method for method in METHODS if method in counted.index]
     shown = cells.join(counted).loc[order].rename(index=LABELS)
-    return plots.table(
-        shown.rename_axis(index=None, columns=None),
-        "FedMS on MNIST by how it is read: its three accuracies of Table 1 with their verdicts, "
-        "and the verdicts of all claims on FedMS that are judged, counted.",
-    )
+    return shown.rename_axis(index=None, columns=None)
 
 
-def on_record(e: Evaluation) -> plots.Shown:
-    """Show how many methods and seeds each experiment has, by data and reading."""
+@PAGE.table("What is on record")
+def on_record(e: Evaluation) -> Any:
+    """Methods and seeds on record per experiment and reading, the fewest and the most of its rows.
+    The reading that is judged has {seeds} seeds or more in Table 1.
+    """
     rows = {}
-    for name in ("table1", "table2", "five_clients", "detection", "study", "tuning"):
+    for name in EXPERIMENTS:
         frame = e.frame(name)
         for place, part in frame.groupby(["dataset", "local_rounds", "local"]):
             for share in part.owned.unique() if name.startswith("table") else [None]:
@@ -107,16 +116,11 @@ def on_record(e: Evaluation) -> plots.Shown:
                     "methods": mine.method.nunique(),
                     "seeds": f"{least}" if least == most else f"{least} to {most}",
                 }
-    return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
-        "Methods and seeds on record per experiment and reading, the fewest and the most of its "
-        f"rows. The reading that is judged has {e.accuracy.groupby('scenario').count().min().min()}"
-        " seeds or more in Table 1.",
-    )
+    return overviews.table(rows), {"seeds": e.accuracy.groupby("scenario").count().min().min()}
 
 
-def cells(e: Evaluation, table: str, unit: str) -> plots.Shown:
-    """Show a table of the paper cell by cell, printed and measured; its cells on MNIST alone."""
+def _cells(e: Evaluation, table: str, unit: str) -> Any:
+    """Return a table of the paper cell by cell, printed and measured; its cells on MNIST alone."""
     claims = findings.judged(e.claims)
     claims = claims[claims.index.str.startswith(f"fedms.{table}.")]
     claims = claims[~claims.index.str.contains(".cifar10.", regex=False)]
@@ -131,17 +135,30 @@ def cells(e: Evaluation, table: str, unit: str) -> plots.Shown:
             "verdict": marked_verdict(row),
             "other rows it fits": f"{row['also_fits']:.0f}" if row["also_fits"] >= 0 else "–",
         }
-    return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
-        f"{claims['where'].iloc[0].partition(',')[0]}, cell by cell on MNIST: {unit}, with 95% "
-        "intervals and verdicts; a number that is reproduced may fit other rows of its column as "
-        "well." + marks_told(claims),
-        cards=True,
-    )
+    return overviews.table(rows), {"marks": marks_told(claims)}
 
 
-def edges(e: Evaluation) -> plots.Shown:
-    """Show what score and coreset bring, by setting."""
+@PAGE.table("Table 1, cell by cell", cards=True)
+def cells_of_table1(e: Evaluation) -> Any:
+    """Table 1, cell by cell on MNIST: accuracy in %, with 95% intervals and verdicts; a number that
+    is reproduced may fit other rows of its column as well.{marks}
+    """
+    return _cells(e, "t1", "accuracy in %")
+
+
+PAGE.add(
+    figures.gains,
+    words="Gains in points of test accuracy on MNIST, paired by seed, with 95% intervals: over "
+    "FedAvg (above), and over blind selection with the coreset (below). A filled dot is "
+    "significant at 5% after Holm's correction within its panel.",
+)
+
+
+@PAGE.table()
+def edges(e: Evaluation) -> Any:
+    """The edges of the chapter's four corners by setting: differences in points, paired by seed,
+    with 95% intervals over the seeds.
+    """
     words = {
         "score": "drawn by score, all averaged, less FedAvg",
         "coreset": "drawn blindly, coreset, less FedAvg",
@@ -151,52 +168,58 @@ def edges(e: Evaluation) -> plots.Shown:
     }
     found = {
         scenario: {
-            said: findings.lead(e.accuracy.loc[scenario], *findings.EDGES[name]).text(
-                1, signed=True
-            )
+            said: lead(e.accuracy.loc[scenario], *findings.EDGES[name]).text(1, signed=True)
             for name, said in words.items()
         }
         for scenario in SCENARIOS
     }
-    return plots.table(
-        pd.DataFrame(found),
-        "The edges of the chapter's four corners by setting: differences in points, paired by "
-        "seed, with 95% intervals over the seeds.",
-    )
+    return pd.DataFrame(found)
 
 
-def on_rare_classes(e: Evaluation) -> plots.Shown:
-    """Show accuracy on the Mavericks' classes."""
-    return plots.table(
-        findings.means(e.mnist, "accuracy_maverick_classes"),
-        "The same runs: test accuracy in percent on the Mavericks' classes alone, with 95% "
-        "intervals.",
-    )
+@PAGE.table()
+def on_rare_classes(e: Evaluation) -> Any:
+    """The same runs: test accuracy in percent on the Mavericks' classes alone, with 95%
+    intervals.
+    """
+    return findings.means(e.mnist, "accuracy_maverick_classes")
 
 
-def shares_averaged(e: Evaluation) -> plots.Shown:
-    """Show how many updates the coreset keeps."""
+@PAGE.table()
+def shares_averaged(e: Evaluation) -> Any:
+    """How many of the participants' updates are averaged at all, in percent, with 95% intervals."""
     kept = e.mnist[e.mnist.metric == "coreset_share"]
     shown = findings.means(kept.assign(value=100 * kept.value), "coreset_share")
-    return plots.table(
-        shown.loc[[LABELS[m] for m in ("fedms", "fedms-kept", "uniform-coreset")]],
-        "How many of the participants' updates are averaged at all, in percent, with 95% "
-        "intervals.",
-    )
+    return shown.loc[[LABELS[m] for m in ("fedms", "fedms-kept", "uniform-coreset")]]
 
 
-def reward_gaps(e: Evaluation) -> plots.Shown:
-    """Show what Mavericks are paid beyond others."""
-    return plots.table(
-        findings.means(e.mnist.dropna(subset="value"), "reward_gap", -np.inf, np.inf),
-        "Mean reward of Mavericks in the rounds in which they took part, less that of the others "
-        "in theirs, in points with 95% intervals over the seeds; an interval that holds zero "
-        "leaves the sign open. They are not corrected for their number.",
-    )
+PAGE.add(
+    figures.rewards,
+    "Rewards",
+    "Shapley rewards of Mavericks and of other clients, MNIST, in points of accuracy per "
+    "round; mean over the rounds since the last mark in which such a client took part (the "
+    "layout of the paper's Figures 3 to 5). Bands are 95% intervals over the seeds.",
+)
 
 
-def five_clients(e: Evaluation) -> plots.Shown:
-    """Show what every score pays the Maverick of five clients, by what it owns."""
+@PAGE.table(
+    words="A method that selects by value chooses when a Maverick takes part, so its two means are "
+    "over different rounds.",
+)
+def reward_gaps(e: Evaluation) -> Any:
+    """Mean reward of Mavericks in the rounds in which they took part, less that of the others in
+    theirs, in points with 95% intervals over the seeds; an interval that holds zero leaves the sign
+    open. They are not corrected for their number.
+    """
+    return findings.means(e.mnist.dropna(subset="value"), "reward_gap", -np.inf, np.inf)
+
+
+@PAGE.table(cards=True)
+def five_clients(e: Evaluation) -> Any:
+    """Five clients on MNIST, all of them in every round, by score and by what the Maverick owns:
+    its score minus the mean of the others', in points of accuracy per round (the cosine and the
+    size in their own units), and in how many of the rounds it is last; 95% intervals over the
+    seeds.
+    """
     columns: dict[str, Any] = {}
     for owns, scenario in (("its class alone", "iid"), ("the others too", "iid-mixed")):
         runs = e.five(scenario)
@@ -206,104 +229,108 @@ def five_clients(e: Evaluation) -> plots.Shown:
         columns[f"last (%), {owns}"] = {
             name: bounded_interval(runs[f"last.{name}"], 0, 100).text(1) for name in SCORES
         }
-    return plots.table(
-        pd.DataFrame(columns),
-        "Five clients on MNIST, all of them in every round, by score and by what the Maverick "
-        "owns: its score minus the mean of the others', in points of accuracy per round (the "
-        "cosine and the size in their own units), and in how many of the rounds it is last; 95% "
-        "intervals over the seeds.",
-        cards=True,
-    )
+    return pd.DataFrame(columns)
 
 
-def everybody_asked(e: Evaluation) -> plots.Shown:
-    """Show how often each kind of client is asked by every row and control."""
+@PAGE.table("Table 2, cell by cell", cards=True)
+def cells_of_table2(e: Evaluation) -> Any:
+    """Table 2, cell by cell on MNIST: % of the rounds, with 95% intervals and verdicts; a number
+    that is reproduced may fit other rows of its column as well.{marks}
+    """
+    return _cells(e, "t2", "% of the rounds")
+
+
+@PAGE.table(decimals=1)
+def everybody_asked(e: Evaluation) -> Any:
+    """All our rows and controls in the same runs, means in percent: of the rounds (round 0, in
+    which FedMS asks everybody, left out), and the final accuracy. The oracle knows who is who.
+    """
     names = {"maverick": "Maverick", "honest": "honest", **KIND_LABELS}
-    rows = {}
+    rows: dict[str, dict[Any, Any]] = {}
     for method in (m for m in LABELS if m in set(e.with_bad.method)):
         rows[LABELS[method]] = e.rates(method).mean().rename(names)[[*names.values()]].to_dict()
         part = where(e.with_bad, method=method, metric="accuracy")
         rows[LABELS[method]]["accuracy"] = part.value.mean()
-    return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
-        "All our rows and controls in the same runs, means in percent: of the rounds (round 0, in "
-        "which FedMS asks everybody, left out), and the final accuracy. The oracle knows who is "
-        "who.",
-        decimals=1,
-    )
+    return overviews.table(rows)
 
 
-def detection(e: Evaluation) -> plots.Shown:
-    """Show which score finds whom."""
+@PAGE.table("Which score finds which misbehaviour")
+def detection(e: Evaluation) -> Any:
+    """Blind selection, every score on the same rounds: chance that a Maverick scores above another
+    honest client, and that a misbehaving client scores below an honest one; 0.5 is a coin. 95%
+    intervals over the seeds, within 0 and 1.
+    """
     kinds = {"maverick": "Maverick", **KIND_LABELS}
     found = {
         words: {n: bounded_interval(e.auc[f"{kind}.{n}"], 0, 1).text(2) for n in SCORES}
         for kind, words in kinds.items()
     }
-    return plots.table(
-        pd.DataFrame(found),
-        "Blind selection, every score on the same rounds: chance that a Maverick scores above "
-        "another honest client, and that a misbehaving client scores below an honest one; 0.5 is a "
-        "coin. 95% intervals over the seeds, within 0 and 1.",
-    )
+    return pd.DataFrame(found)
 
 
-def study(e: Evaluation) -> plots.Shown:
-    """Show the study of one change at a time."""
+@PAGE.table("One change at a time", decimals=1)
+def study(e: Evaluation) -> Any:
+    """Mavericks + Dir(1), means: test accuracy in percent, the gain of FedMS over blind selection
+    with the same coreset, paired by seed, with its 95% interval, and in how many percent of the
+    rounds FedMS takes a Maverick. The oracle knows who the Mavericks are.
+    """
     found = findings.study_table(e)
     gain = [f"{r.gain:+.1f} [{r.low:.1f},\u00a0{r.high:.1f}]" for r in found.itertuples()]
     shown = found.drop(columns=["low", "high"]).assign(gain=gain)
-    return plots.table(
-        shown.rename(columns={"Maverick rate": "rounds"}),
-        "Mavericks + Dir(1), means: test accuracy in percent, the gain of FedMS over blind "
-        "selection with the same coreset, paired by seed, with its 95% interval, and in how many "
-        "percent of the rounds FedMS takes a Maverick. The oracle knows who the Mavericks are.",
-        decimals=1,
-    )
+    return shown.rename(columns={"Maverick rate": "rounds"})
 
 
-def tuned(e: Evaluation) -> plots.Shown:
-    """Show every method with its hyper-parameters chosen by validation data."""
+@PAGE.table(
+    "Everybody tuned on validation data",
+    "Every baseline has its grid of section 5.1, and FedMS those of its α and, with 0.2 added "
+    "by us, its temperature; and all have several learning rates.",
+)
+def tuned(e: Evaluation) -> Any:
+    """Mavericks + Dir(1): the point that validation data choose, and its test accuracy in percent
+    with a 95% interval. Inside: the chosen rate is neither end of those on record; where it is an
+    end, the method is not tuned yet.
+    """
     found = findings.tuned_on_validation(e.frame("tuning"))
     ours = [f"{r['mean']:.1f} [{r['low']:.1f},\u00a0{r['high']:.1f}]" for _, r in found.iterrows()]
     found["inside"] = found["inside"].map({True: "yes", False: "no"})
-    return plots.table(
-        found.drop(columns=["mean", "low", "high"]).assign(**{"test accuracy": ours}),
-        "Mavericks + Dir(1): the point that validation data choose, and its test accuracy in "
-        "percent with a 95% interval. Inside: the chosen rate is neither end of those on record; "
-        "where it is an end, the method is not tuned yet.",
-    )
+    return found.drop(columns=["mean", "low", "high"]).assign(**{"test accuracy": ours})
 
 
-def by_learning_rate(e: Evaluation) -> plots.Shown:
-    """Show the best validation accuracy at each learning rate."""
+@PAGE.table(decimals=1)
+def by_learning_rate(e: Evaluation) -> Any:
+    """Mean validation accuracy at each learning rate on record, in percent, of the best of the
+    method's other settings.
+    """
     part = e.frame("tuning").query("metric == 'accuracy_validation'")
     others = [name for name in findings.TUNED if name != "lr"]
     points = part.groupby(["method", *others, "lr"]).value.mean()
     shown = points.groupby(["method", "lr"]).max().unstack()
     shown = shown.rename(index=LABELS, columns="rate {:g}".format)
-    return plots.table(
-        shown.rename_axis(index=None, columns=None),
-        "Mean validation accuracy at each learning rate on record, in percent, of the best of the "
-        "method's other settings.",
-        decimals=1,
-    )
+    return shown.rename_axis(index=None, columns=None)
 
 
-def by_temperature(e: Evaluation) -> plots.Shown:
-    """Show FedMS's validation accuracy by temperature and learning rate."""
+@PAGE.table(decimals=1)
+def by_temperature(e: Evaluation) -> Any:
+    """FedMS at α = 0.6 by temperature and learning rate: mean validation accuracy in percent."""
     part = where(e.frame("tuning"), metric="accuracy_validation", method="fedms", alpha=0.6)
     shown = part.groupby(["temperature", "lr"]).value.mean().unstack()
     shown = shown.rename(index="T = {:g}".format, columns="rate {:g}".format)
-    return plots.table(
-        shown.rename_axis(index=None, columns=None),
-        "FedMS at α = 0.6 by temperature and learning rate: mean validation accuracy in percent.",
-        decimals=1,
-    )
+    return shown.rename_axis(index=None, columns=None)
 
 
-def cifar(e: Evaluation) -> plots.Shown:
-    """Show CIFAR-10 by what a local round is, beside the paper's numbers."""
+@PAGE.table(
+    "CIFAR-10",
+    "The paper trains a single local round here. Read as one mini-batch, FedProx would be "
+    "FedAvg for every μ: the only gradient is taken where the proximal term has none. The "
+    "paper prints different numbers for the two, so we judge one pass over the data. Our "
+    "images are a JPEG copy (quality 75).",
+    cards=True,
+)
+def cifar(e: Evaluation) -> Any:
+    """Rows that value nobody, at the paper's size ({rounds} rounds): test accuracy in percent with
+    95% intervals over {seeds} seeds, by what a local round is. A number without an interval is of
+    one seed.
+    """
     full = where(e.frame("table1"), dataset="cifar10", metric="accuracy")
     claims, rows = load_claims("fedms"), {}
     for scenario, method in product(SCENARIOS, PAPER_METHODS):
@@ -314,96 +341,18 @@ def cifar(e: Evaluation) -> plots.Shown:
                 values = part[part.local == local].value
                 row[words] = bounded_interval(values, 0, 100).text(1) if len(values) else "not run"
             rows[f"{LABELS[method]}, Dir({scenario.removeprefix('dir')})"] = row
-    return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
-        f"Rows that value nobody, at the paper's size ({full.rounds.iloc[0]} rounds): test "
-        f"accuracy in percent with 95% intervals over {full.seed.nunique()} seeds, by what a local "
-        "round is. A number without an interval is of one seed.",
-        cards=True,
-    )
+    return overviews.table(rows), {"rounds": full.rounds.iloc[0], "seeds": full.seed.nunique()}
 
 
-def cifar_reduced(e: Evaluation) -> plots.Shown:
-    """Show CIFAR-10 at the size of the laptop profile."""
-    part = findings.cifar_reduced(e)
+@PAGE.table("CIFAR-10, reduced", "A smaller network and fewer rounds; not judged.")
+def cifar_reduced(e: Evaluation) -> Any:
+    """Test accuracy in percent after {first.rounds} rounds of {first.model}, means with 95%
+    t-intervals, which for {seeds} seeds say little; {first.clients} clients, {first.participants}
+    per round. Reading: {how}.
+    """
+    part = where(e.frame("table1", "laptop"), dataset="cifar10")
     first = part.iloc[0]
     how = findings.reading_name(first.local, first.owned)
     how = how.replace("5 epochs", f"{first.local_rounds} epoch")
-    return plots.table(
-        findings.means(part, "accuracy"),
-        f"Test accuracy in percent after {first.rounds} rounds of {first.model}, means with 95% "
-        f"t-intervals, which for {part.seed.nunique()} seeds say little; {first.clients} clients, "
-        f"{first.participants} per round. Reading: {how}.",
-    )
-
-
-def every() -> Iterator[tuple[str, str, Any]]:
-    """List title, words, and table or figure of the page of all tables."""
-    e = Evaluation("paper")
-    yield "What the paper leaves open", "", choices("fedms")
-    yield (
-        "Rivals in percent and by the loss",
-        "S-FedAvg in percent, and FedMS whose classes all weigh the same: with both, one can tell "
-        "what FedMS values from the unit of its scores. GreedyFed also by the validation loss.",
-        rivals(e),
-    )
-    yield (
-        "Which reading is the paper's",
-        "What five local rounds are and how much of its class a Maverick holds, each judged by "
-        "Table 1. The first reading is judged in the report; it was chosen after a look at FedAvg, "
-        "Power-of-Choice and FedMS under Dir(10). A reading without a row is not on record.",
-        readings(e),
-    )
-    yield (
-        "",
-        "FedMS in several readings: the coreset is averaged (section 4.2), or everybody (line 16 "
-        "of Algorithm 2); scores are fractions; a coreset is compared with the last one kept.",
-        variants(e),
-    )
-    yield "What is on record", "", on_record(e)
-    yield "Table 1, cell by cell", "", cells(e, "t1", "accuracy in %")
-    yield (
-        "",
-        "Gains in points of test accuracy on MNIST, paired by seed, with 95% intervals: over "
-        "FedAvg (above), and over blind selection with the coreset (below). A filled dot is "
-        "significant at 5% after Holm's correction within its panel.",
-        figures.gains(e),
-    )
-    yield "", "", edges(e)
-    yield "", "", on_rare_classes(e)
-    yield "", "", shares_averaged(e)
-    yield (
-        "Rewards",
-        "Shapley rewards of Mavericks and of other clients, MNIST, in points of accuracy per "
-        "round; mean over the rounds since the last mark in which such a client took part (the "
-        "layout of the paper's Figures 3 to 5). Bands are 95% intervals over the seeds.",
-        figures.rewards(e),
-    )
-    yield (
-        "",
-        "A method that selects by value chooses when a Maverick takes part, so its two means are "
-        "over different rounds.",
-        reward_gaps(e),
-    )
-    yield "", "", five_clients(e)
-    yield "Table 2, cell by cell", "", cells(e, "t2", "% of the rounds")
-    yield "", "", everybody_asked(e)
-    yield "Which score finds which misbehaviour", "", detection(e)
-    yield "One change at a time", "", study(e)
-    yield (
-        "Everybody tuned on validation data",
-        "Every baseline has its grid of section 5.1, and FedMS those of its α and, with 0.2 added "
-        "by us, its temperature; and all have several learning rates.",
-        tuned(e),
-    )
-    yield "", "", by_learning_rate(e)
-    yield "", "", by_temperature(e)
-    yield (
-        "CIFAR-10",
-        "The paper trains a single local round here. Read as one mini-batch, FedProx would be "
-        "FedAvg for every μ: the only gradient is taken where the proximal term has none. The "
-        "paper prints different numbers for the two, so we judge one pass over the data. Our "
-        "images are a JPEG copy (quality 75).",
-        cifar(e),
-    )
-    yield "CIFAR-10, reduced", "A smaller network and fewer rounds; not judged.", cifar_reduced(e)
+    fields = {"first": first, "seeds": part.seed.nunique(), "how": how}
+    return findings.means(part, "accuracy"), fields

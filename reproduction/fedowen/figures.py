@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,14 +12,11 @@ from fedkit.games.exact import semivalue
 from fedkit.intervals import Interval, bounded_interval
 from fedkit.plots import Picture
 from reproduction import figures as plots
+from reproduction import overviews
 from reproduction.fedowen import calibration, findings
 from reproduction.fedowen.errata import level_weights, walk_mean
-from reproduction.fedowen.findings import COLUMN, CONTROLS, LABELS, SETS, Evaluation, lead, pooled
-
-
-def _frame(cuts: Mapping[Any, Interval]) -> pd.DataFrame:
-    rows = {k: {"mean": i.mean, "low": i.low, "high": i.high} for k, i in cuts.items()}
-    return pd.DataFrame(rows).T
+from reproduction.fedowen.findings import COLUMN, CONTROLS, LABELS, SETS, Evaluation, pooled
+from reproduction.overviews import lead
 
 
 def minute(e: Evaluation) -> Picture:
@@ -34,7 +30,7 @@ def minute(e: Evaluation) -> Picture:
             if m in wide and m not in ("uniform", "shapfed-proportional"):
                 part = parts["control" if m in (*CONTROLS, "fedavg") else "values clients"]
                 part[title, LABELS[m].removeprefix("control: ")] = lead(wide, m, "uniform")
-    frames = {name: _frame(cuts) for name, cuts in parts.items()}
+    frames = {name: overviews.intervals(cuts) for name, cuts in parts.items()}
     return plots.forests(frames, "points of accuracy over no values at all", columns=2)
 
 
@@ -88,9 +84,11 @@ def stopped(game: Game, q: float, levels: int) -> Picture:
 def claimed(e: Evaluation) -> Picture:
     """Draw the accuracy of every row in one column beside the paper's."""
     here = e.table1.loc[tuple(COLUMN.values())]
-    printed = e.printed.T.loc[(0.01, *COLUMN.values())]
+    printed = e.tables.T.loc[(0.01, *COLUMN.values())]
     rows = [m for m in LABELS if m in here and here[m].notna().sum() > 2]
-    found = _frame({LABELS[m]: bounded_interval(here[m].dropna(), 0, 100) for m in rows})
+    found = overviews.intervals(
+        {LABELS[m]: bounded_interval(here[m].dropna(), 0, 100) for m in rows}
+    )
     found["paper"] = [printed.get(m, np.nan) for m in rows]
     return plots.dots_with_intervals(
         found.reset_index(names="label").astype({"paper": float}), xlabel="final test accuracy (%)"
@@ -121,14 +119,14 @@ def unequal(e: Evaluation) -> Picture:
         for words, pair in pairs.items()
         for data, name in SETS.items()
     }
-    return plots.forests({"": _frame(found)}, "points of accuracy", columns=2)
+    return plots.forests({"": overviews.intervals(found)}, "points of accuracy", columns=2)
 
 
 def milder(e: Evaluation) -> Picture:
     """Draw every row of Table 2 less plain averaging."""
     wide = pooled(e.table2)
     order = [m for m in wide.mean().sort_values(ascending=False).index if m != "fedavg"]
-    found = _frame({LABELS[m]: lead(wide, m, "fedavg") for m in order})
+    found = overviews.intervals({LABELS[m]: lead(wide, m, "fedavg") for m in order})
     return plots.dots_with_intervals(
         found.reset_index(names="label"), xlabel="points of final accuracy over FedAvg"
     )

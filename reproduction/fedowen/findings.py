@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedkit.intervals import Interval, mean_interval, paired_interval
+from fedkit.intervals import Interval, mean_interval
 from reproduction import overviews
 from reproduction.claims import load_claims
 from reproduction.fedowen.calibration import FINAL, screen
 from reproduction.fedowen.errata import level_weights
-from reproduction.overviews import seeds_told, where
-from reproduction.records import Store
-from reproduction.verdicts import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, join
+from reproduction.overviews import by_method, lead, seeds_told, told, where
+from reproduction.verdicts import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 
 Numbers = dict[str, Interval]
 
@@ -53,66 +51,39 @@ COLUMN = {"dataset": "fashionmnist", "alpha": 0.01}
 _PLACE = ["dataset", "alpha"]
 
 
-def lead(wide: Any, a: str, b: str) -> Interval:
-    """How much more a has than b, paired by seed."""
-    return paired_interval((wide[a] - wide[b]).dropna())
+class Evaluation(overviews.Evaluation):
+    """What the pages ask of the records."""
 
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The records of a profile, and the claims judged by them."""
-
-    records: str = "paper"
-    store: Store = field(default_factory=Store)
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def frame(self, experiment: str, profile: str | None = None) -> Any:
-        """Return the metrics of an experiment."""
-        found = self.store.frame("fedowen", experiment, profile or self.records)
-        if found.empty:
-            raise ValueError(f"no record of {experiment}; run fedkit run fedowen {experiment}")
-        return found
-
-    @cached_property
-    def claims(self) -> Any:
-        """All claims with their verdicts, by name."""
-        return join(load_claims("fedowen"), self.store, profile=self.records).set_index("claim")
+    paper = "fedowen"
 
     @cached_property
     def table1(self) -> Any:
         """Accuracy of Table 1 by data set, alpha and seed; a column per method."""
-        return _accuracy(self.frame("table1"))
+        return by_method(self.frame("table1"), index=[*_PLACE, "seed"])
 
     @cached_property
     def table2(self) -> Any:
         """The same of Table 2, where the rarest class is five times as frequent."""
-        return _accuracy(self.frame("table2"))
+        return by_method(self.frame("table2"), index=[*_PLACE, "seed"])
 
     @cached_property
     def table3(self) -> Any:
         """Rows that select at random, by imbalance as well."""
-        return _accuracy(self.frame("table3"), ["imbalance", *_PLACE])
+        return by_method(self.frame("table3"), index=["imbalance", *_PLACE, "seed"])
 
     @cached_property
     def unequal(self) -> Any:
         """Accuracy where clients are of very unequal size."""
-        return _accuracy(self.frame("classwise"))
+        return by_method(self.frame("classwise"), index=[*_PLACE, "seed"])
 
     @cached_property
-    def printed(self) -> Any:
+    def tables(self) -> Any:
         """Tables 1 and 2 as printed: a row per method, a column per imbalance, set and alpha."""
-        tables = [load_claims("fedowen").tables[name] for name in ("t1", "t2")]
-        columns = pd.DataFrame([{**t.settings, **c} for t in tables for c in t.columns])
-        rows = {m: [*row, *tables[1].rows[m]] for m, row in tables[0].rows.items()}
+        first, second = (load_claims("fedowen").tables[name] for name in ("t1", "t2"))
+        columns = pd.DataFrame([{**t.settings, **c} for t in (first, second) for c in t.columns])
+        rows = {m: [*row, *second.rows[m]] for m, row in first.rows.items()}
         places = pd.MultiIndex.from_frame(columns[["imbalance", *_PLACE]])
         return pd.DataFrame(rows, index=places, dtype=float).T
-
-
-def _accuracy(frame: pd.DataFrame, place: Sequence[str] = _PLACE) -> Any:
-    part = frame[frame.metric == "accuracy"]
-    return part.pivot_table(index=[*place, "seed"], columns="method", values="value")
 
 
 def pooled(table: pd.DataFrame) -> Any:
@@ -179,7 +150,7 @@ def differences(e: Evaluation) -> Numbers:
 
 def relative_gains(e: Evaluation) -> Any:
     """The largest gain of FedOwen in percent that its printed tables have, by what it is over."""
-    own, rivals = e.printed.loc["fedowen"], e.printed.drop(index="fedowen")
+    own, rivals = e.tables.loc["fedowen"], e.tables.drop(index="fedowen")
     over = {"the worst row of a column": rivals.min(), "FedAvg": rivals.loc["fedavg"],
             "Data Banzhaf": rivals.loc["banzhaf"], "the mean of a column's rows": rivals.mean(),
             "the best row of a column": rivals.max()}  # fmt: skip
@@ -195,7 +166,7 @@ def counts(e: Evaluation) -> dict[str, Any]:
     """Whole numbers, means without an interval, and what the paper prints."""
     column = f"{COLUMN['dataset']}.a{COLUMN['alpha']:g}"
     cells = e.claims[e.claims.index.str.startswith(f"fedowen.t1.{column}.")]
-    own, best = e.printed.loc["fedowen"], e.printed.drop(index="fedowen").max()
+    own, best = e.tables.loc["fedowen"], e.tables.drop(index="fedowen").max()
     here = e.table1.loc[tuple(COLUMN.values())]
     spread = float((here["fedowen"] - here["mc"]).std(ddof=1))
     median = float((own - best).median())
@@ -208,7 +179,7 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "cal-more": f"{more:.1f}",
         "cal-seeds": int(seeds),
         "n-columns": e.table1.groupby(_PLACE).ngroups,
-        "n-printed": sum(e.printed.columns.get_level_values("imbalance") == 0.01),
+        "n-printed": sum(e.tables.columns.get_level_values("imbalance") == 0.01),
         "n-seeds": seeds_told([len(pooled(e.table1))]),
         "n-rows": len(cells),
         "n-yes": int((cells.verdict == REPRODUCED).sum()),
@@ -237,8 +208,7 @@ def chosen_by_one_seed(e: Evaluation) -> tuple[float, float, float]:
 
 def numbers(e: Evaluation) -> dict[str, Any]:
     """All of them, differences as text, by the names under which the pages show them."""
-    told = {name: i.text(1, signed=True).replace("-", "−") for name, i in differences(e).items()}
-    return told | counts(e)
+    return told(differences(e), 1, signed=True) | counts(e)
 
 
 # ------------------------------------------------------------------------ tables
@@ -246,7 +216,7 @@ def numbers(e: Evaluation) -> dict[str, Any]:
 
 def same_rounds(e: Evaluation) -> Any:
     """Estimators on the same recorded rounds: a row per estimator and seed, a column a measure."""
-    found = e.frame("round_errors")
+    found = e.frame("round_errors").copy()
     found[["measure", "method"]] = found.metric.str.split(".", n=1, expand=True)
     return found.pivot_table(index=["method", "seed"], columns="measure", values="value")
 

@@ -2,49 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from fedkit.intervals import Interval, mean_interval, paired_interval
-from reproduction import figures as plots
 from reproduction import overviews
 from reproduction.experiments import get
 from reproduction.fedowen import experiments, figures, findings
-from reproduction.fedowen.findings import COLUMN, LABELS, Evaluation, lead, pooled
+from reproduction.fedowen.findings import COLUMN, LABELS, Evaluation, pooled
 from reproduction.fedowen.run import Setting
-from reproduction.overviews import seeds_told, where
-from reproduction.tables import choices, claims_table, comparison_table, marked_verdict, marks_told
+from reproduction.overviews import lead, seeds_told, where
+from reproduction.tables import Page, captioned, choices, claims_table, comparison_table
+from reproduction.tables import main_claims as claims_in_words
 
-by_seed = partial(overviews.by_seed, labels=LABELS)
-gains = overviews.gains
+PAGE = Page(Evaluation)
+every = PAGE.every
 
 
 def _signed(cuts: dict[str, dict[str, Interval]]) -> pd.DataFrame:
     return pd.DataFrame(cuts).map(lambda cut: cut.text(1, signed=True))
 
 
-def main_claims(e: Evaluation) -> plots.Shown:
-    """Show the paper's main claims with verdicts."""
-    claims = findings.main_claims(e)
-    lines = {
-        words: {
-            "paper": printed,
-            "ours": ours.text(2 if "unbiased" in name else 1).replace(" ", "\u00a0"),
-            "verdict": marked_verdict(e.claims.loc[name]),
-        }
-        for name, (words, printed, ours) in claims.items()
+@captioned(cards=True)
+def main_claims(e: Evaluation) -> Any:
+    """The paper's main claims and ours, with 95% intervals over {seeds} where there are runs. Leads
+    are corrected for all comparisons of a table, so one whose interval excludes zero may stay
+    open.{marks}
+    """
+    told = {
+        name: (words, printed, ours.text(2 if "unbiased" in name else 1))
+        for name, (words, printed, ours) in findings.main_claims(e).items()
     }
-    kept = e.claims.loc[[*claims]]
-    return plots.table(
-        pd.DataFrame.from_dict(lines, orient="index"),
-        f"The paper's main claims and ours, with 95% intervals over {seeds_told(kept.seeds)} where "
-        "there are runs. Leads are corrected for all comparisons of a table, so one whose interval "
-        "excludes zero may stay open." + marks_told(kept),
-        cards=True,
-    )
+    table, marks = claims_in_words(e.claims, told)
+    return table, {"seeds": seeds_told(e.claims.loc[[*told]].seeds), **marks}
 
 
 def beside(e: Evaluation, table: str = "t1") -> str:
@@ -53,42 +44,42 @@ def beside(e: Evaluation, table: str = "t1") -> str:
     return comparison_table(e.claims[kept], table)
 
 
-def columns(e: Evaluation, table: str = "table1") -> plots.Shown:
-    """Show FedOwen's lead over random values, no values and FedAvg, column by column."""
+@captioned()
+def columns(e: Evaluation, table: str = "table1") -> Any:
+    """FedOwen's lead in points of final accuracy (imbalance {factor}), paired over {seeds}, with
+    95% intervals.
+    """
     wide = getattr(e, table)
     factor = 0.01 if table == "table1" else 0.05
-    return plots.table(
-        _signed(findings.column_by_column(wide)),
-        f"FedOwen's lead in points of final accuracy (imbalance {factor}), paired over "
-        f"{seeds_told([len(pooled(wide))])}, with 95% intervals.",
-    )
+    fields = {"factor": factor, "seeds": seeds_told([len(pooled(wide))])}
+    return _signed(findings.column_by_column(wide)), fields
 
 
-def estimators(e: Evaluation) -> plots.Shown:
-    """Show estimators on the same rounds, and the accuracy that each leads to."""
+@captioned()
+def estimators(e: Evaluation) -> Any:
+    """Estimators on the same rounds (FashionMNIST, Dirichlet 0.01) at forty calls, and the
+    accuracy of the model that they steer. An error of 1 is as large as the values; the best of
+    ten is found by guessing in a tenth of the rounds.
+    """
     names = {"error": "error", "correlation": "correlation", "same_best": "finds the best",
              "accuracy": "accuracy, %"}  # fmt: skip
-    return plots.table(
-        findings.error_table(e)[[*names]].rename(columns=names, index=LABELS)
-        .rename_axis(index=None, columns=None),
-        "Estimators on the same rounds (FashionMNIST, Dirichlet 0.01) at forty calls, and the "
-        "accuracy of the model that they steer. An error of 1 is as large as the values; the best "
-        "of ten is found by guessing in a tenth of the rounds.",
-    )  # fmt: skip
+    shown = findings.error_table(e)[[*names]].rename(columns=names, index=LABELS)
+    return shown.rename_axis(index=None, columns=None)
 
 
-def abstracts_number(e: Evaluation) -> plots.Shown:
-    """Show the abstract's 23 per cent, sought in the paper's own tables."""
-    return plots.table(
-        findings.relative_gains(e),
-        "FedOwen's largest relative gain over the thirty columns of the paper's Tables 1 and 2, by "
-        "what one compares with and what one divides by.",
-        decimals=1,
-    )
+@captioned(decimals=1)
+def abstracts_number(e: Evaluation) -> Any:
+    """FedOwen's largest relative gain over the thirty columns of the paper's Tables 1 and 2, by
+    what one compares with and what one divides by.
+    """
+    return findings.relative_gains(e)
 
 
-def exact_values(e: Evaluation, table: str) -> plots.Shown:
-    """Show every row less exact Shapley values."""
+@captioned()
+def exact_values(e: Evaluation, table: str) -> Any:
+    """Points of final accuracy, means over six columns, with 95% intervals over seeds. A star
+    marks a Holm-adjusted p below 0.05.
+    """
     wide = pooled(getattr(e, table))
     found = overviews.gains(wide, "exact").sort_values("gain", ascending=False)
     text = {
@@ -97,67 +88,9 @@ def exact_values(e: Evaluation, table: str) -> plots.Shown:
         for m, r in found.iterrows()
     }
     ahead = (wide[found.index].sub(wide["exact"], axis=0) > 0).sum().rename(LABELS)
-    return plots.table(
-        pd.DataFrame(
-            {"over exact values": text, "seeds ahead": ahead.map(f"{{}} of {len(wide)}".format)}
-        ).loc[[*text]],
-        "Points of final accuracy, means over six columns, with 95% intervals over seeds. A star "
-        "marks a Holm-adjusted p below 0.05.",
-    )  # fmt: skip
-
-
-def two_uses(e: Evaluation) -> plots.Shown:
-    """Show what selecting and weighting by values are worth apart."""
-    found = {f"imbalance {x}": findings.halves(e, x) for x in (0.01, 0.05)}
-    return plots.table(
-        _signed(found),
-        "What the two uses of values are worth, means over six columns: points of final accuracy "
-        "with 95% intervals. Selecting: over the same row with random selection; weighting: over "
-        "no values. After Holm's correction over all lines none stands.",
-    )
-
-
-def errors(e: Evaluation) -> plots.Shown:
-    """Show errors of all estimators on the same rounds."""
-    return plots.table(
-        findings.error_intervals(e).rename(index=LABELS).rename_axis(index=None, columns=None),
-        "Each estimator valued the same tables of 1,024 utilities fifty times at forty calls; "
-        "means over five seeds with 95% intervals.",
-    )
-
-
-def weights(e: Evaluation) -> plots.Shown:
-    """Show what the softmax makes of the values."""
-    names = {"effective_participants": "effective participants of ten",
-             "weight_ratio": "largest weight over smallest"}  # fmt: skip
-    frame = where(e.frame("table1"), **COLUMN)
-    wide = frame[frame.metric.isin(names)].pivot_table(
-        index="method", columns="metric", values="value", aggfunc="median"
-    )
-    kept = [m for m in LABELS if m in wide.index and m != "shapfed-proportional"]
-    return plots.table(
-        wide.loc[kept, [*names]].rename(index=LABELS, columns=names)
-        .rename_axis(index=None, columns=None),
-        "Medians over seeds. With values between 0 and 1 no softmax weight exceeds another by more "
-        "than a factor of e, 2.72. Data Banzhaf as printed has half the Banzhaf value, so its "
-        "weights are flatter.",
-        decimals=2,
-    )  # fmt: skip
-
-
-def unequal(e: Evaluation) -> plots.Shown:
-    """Show every row less no values where clients are of unequal size."""
-    parts = {name: e.unequal.loc[data, 0.01] for data, name in findings.SETS.items()}
-    rows = [m for m in LABELS if all(m in t and t[m].notna().any() for t in parts.values())]
-    found = {
-        name: {LABELS[m]: lead(t, m, "uniform") for m in rows if m != "uniform"}
-        for name, t in parts.items()
-    }
-    return plots.table(
-        _signed(found),
-        "Rows over no values where clients are of very unequal size (Dirichlet 0.01 by class): "
-        "points of final accuracy with 95% intervals, not corrected for their number.",
-    )
+    return pd.DataFrame(
+        {"over exact values": text, "seeds ahead": ahead.map(f"{{}} of {len(wide)}".format)}
+    ).loc[[*text]]
 
 
 def varied(e: Evaluation, profile: str = "laptop") -> pd.DataFrame:
@@ -169,8 +102,122 @@ def varied(e: Evaluation, profile: str = "laptop") -> pd.DataFrame:
     return findings.sensitivity(pd.concat([usual, frame]), fields, defaults)
 
 
-def low_gain(e: Evaluation) -> plots.Shown:
-    """Show FedOwen under other scales of the bonus below the floor."""
+PAGE.add(
+    lambda e: choices("fedowen"),
+    "What the paper leaves open",
+    "The abstract links to published code, hoseinkhs/AdaptiveSelectionFL. We worked from the "
+    "text alone and have not read it, so some of these lines may be settled there.",
+)
+
+
+@PAGE.table("What is on record")
+def on_record(e: Evaluation) -> Any:
+    """Cells on record by experiment and profile; a cell is a setting on up to five seeds."""
+    counts: dict[str, dict[str, str]] = {}
+    for name in ("table1", "table2", "table3", "readings", "calibration", "classwise", "reduced",
+                 "sweep_levels", "sweep_epsilon", "sensitivity", "low_gain",
+                 "round_errors"):  # fmt: skip
+        experiment: Any = get("fedowen", name)
+        counts[name] = {"what": experiment.title}
+        for profile in ("laptop", "paper"):
+            cells = experiment.cells(profile)
+            there = sum(e.store.state(c) != "missing" for c in cells)
+            counts[name][profile] = f"{there} of {len(cells)}"
+    return overviews.table(counts)
+
+
+PAGE.add(lambda e: beside(e, "t1"), "Table 1, cell by cell", "Printed, ours, and the verdict.")
+
+
+PAGE.add(lambda e: columns(e, "table1"))
+
+
+PAGE.add(lambda e: beside(e, "t2"), "Table 2, cell by cell", "Printed, ours, and the verdict.")
+
+
+PAGE.add(lambda e: columns(e, "table2"))
+
+
+PAGE.add(
+    figures.milder,
+    words="Each row of Table 2 over plain averaging, means over six columns, with 95% intervals "
+    "that are not corrected for their number.",
+)
+
+
+PAGE.add(lambda e: exact_values(e, "table1"), "Exact values in the place of estimates", "Table 1:")
+
+
+PAGE.add(lambda e: exact_values(e, "table2"), words="Table 2:")
+
+
+@PAGE.table("Selecting and weighting apart", "Table 3 with controls.")
+def two_uses(e: Evaluation) -> Any:
+    """What the two uses of values are worth, means over six columns: points of final accuracy
+    with 95% intervals. Selecting: over the same row with random selection; weighting: over no
+    values. After Holm's correction over all lines none stands.
+    """
+    found = {f"imbalance {x}": findings.halves(e, x) for x in (0.01, 0.05)}
+    return _signed(found)
+
+
+@PAGE.table("Errors of the estimates")
+def errors(e: Evaluation) -> Any:
+    """Each estimator valued the same tables of 1,024 utilities fifty times at forty calls;
+    means over five seeds with 95% intervals.
+    """
+    return findings.error_intervals(e).rename(index=LABELS).rename_axis(index=None, columns=None)
+
+
+@PAGE.table(decimals=2)
+def weights(e: Evaluation) -> Any:
+    """Medians over seeds. With values between 0 and 1 no softmax weight exceeds another by more
+    than a factor of e, 2.72. Data Banzhaf as printed has half the Banzhaf value, so its weights
+    are flatter.
+    """
+    names = {"effective_participants": "effective participants of ten",
+             "weight_ratio": "largest weight over smallest"}  # fmt: skip
+    frame = where(e.frame("table1"), **COLUMN)
+    wide = frame[frame.metric.isin(names)].pivot_table(
+        index="method", columns="metric", values="value", aggfunc="median"
+    )
+    kept = [m for m in LABELS if m in wide.index and m != "shapfed-proportional"]
+    shown = wide.loc[kept, [*names]].rename(index=LABELS, columns=names)
+    return shown.rename_axis(index=None, columns=None)
+
+
+@PAGE.table(
+    "Clients of unequal size",
+    "Each class is divided among all clients by a draw of its own, so that a few clients hold "
+    "most images.",
+)
+def unequal(e: Evaluation) -> Any:
+    """Rows over no values where clients are of very unequal size (Dirichlet 0.01 by class):
+    points of final accuracy with 95% intervals, not corrected for their number.
+    """
+    parts = {name: e.unequal.loc[data, 0.01] for data, name in findings.SETS.items()}
+    rows = [m for m in LABELS if all(m in t and t[m].notna().any() for t in parts.values())]
+    found = {
+        name: {LABELS[m]: lead(t, m, "uniform") for m in rows if m != "uniform"}
+        for name, t in parts.items()
+    }
+    return _signed(found)
+
+
+PAGE.add(
+    lambda e: figures.sensitivity(varied(e)),
+    "Settings that the paper does not give",
+    "FedOwen's lead over FedAvg in points of final accuracy on FashionMNIST (profile laptop), "
+    "one setting changed at a time; three seeds, with 95% intervals. Settings that only "
+    "FedOwen has leave FedAvg as it is.",
+)
+
+
+@PAGE.table(words="The scale of line 9 of Algorithm 2, by section 3.4 without effect:")
+def low_gain(e: Evaluation) -> Any:
+    """Kendall's tau of {seeds} seeds' last values with those under 0.1, and points of final
+    accuracy, with 95% intervals. The last row selects by 0.1 with other random draws.
+    """
     wide = e.frame("low_gain").pivot_table(index="seed", columns="metric", values="value")
     names = {"0.05": "0.05", "0.2": "0.2", "1": "1, as in equation (13)",
              "redrawn": "0.1, other draws"}  # fmt: skip
@@ -183,15 +230,24 @@ def low_gain(e: Evaluation) -> plots.Shown:
         }
         for k, words in names.items()
     }
-    return plots.table(
-        pd.DataFrame(rows).T,
-        f"Kendall's tau of {len(wide)} seeds' last values with those under 0.1, and points of "
-        "final accuracy, with 95% intervals. The last row selects by 0.1 with other random draws.",
-    )
+    return pd.DataFrame(rows).T, {"seeds": len(wide)}
 
 
-def reduced(e: Evaluation) -> plots.Shown:
-    """Show FedOwen's lead on columns at a reduced scale."""
+PAGE.add(
+    figures.sweeps,
+    "Levels and exploration",
+    "Final accuracy on FashionMNIST against the inclusion levels Q, with a budget that grows "
+    "with Q or is fixed at forty calls (left), and against the exploration rate (right); "
+    "profile laptop, three seeds, 95% bands (the paper's Figures 3 and 4).",
+)
+
+
+@PAGE.table("Columns at a reduced scale")
+def reduced(e: Evaluation) -> Any:
+    """FedOwen's lead, Dirichlet 0.1, 30 rounds, five seeds, with 95% intervals. Other data or
+    another model stand in for the paper's; CIFAR-10 is a JPEG copy (quality 75). On BreastMNIST
+    all rows name one class for every image.
+    """
     names = {"emnist-letters": "EMNIST letters", "cifar10": "CIFAR-10, LeNet",
              "pneumoniamnist": "PneumoniaMNIST", "retinamnist": "RetinaMNIST",
              "breastmnist": "BreastMNIST"}  # fmt: skip
@@ -202,78 +258,12 @@ def reduced(e: Evaluation) -> plots.Shown:
         wide = part.pivot_table(index="seed", columns="method", values="value")
         for m, words in rivals.items():
             found[f"over {words}"][names[str(data)]] = lead(wide, "fedowen", m)
-    return plots.table(
-        _signed(found),
-        "FedOwen's lead, Dirichlet 0.1, 30 rounds, five seeds, with 95% intervals. Other data or "
-        "another model stand in for the paper's; CIFAR-10 is a JPEG copy (quality 75). On "
-        "BreastMNIST all rows name one class for every image.",
-    )
+    return _signed(found)
 
 
-def on_record(e: Evaluation) -> plots.Shown:
-    """Show how many cells of every experiment are on record."""
-    counts: dict[str, dict[str, str]] = {}
-    for name in ("table1", "table2", "table3", "readings", "calibration", "classwise", "reduced",
-                 "sweep_levels", "sweep_epsilon", "sensitivity", "low_gain",
-                 "round_errors"):  # fmt: skip
-        experiment: Any = get("fedowen", name)
-        counts[name] = {"what": experiment.title}
-        for profile in ("laptop", "paper"):
-            cells = experiment.cells(profile)
-            there = sum(e.store.state(c) != "missing" for c in cells)
-            counts[name][profile] = f"{there} of {len(cells)}"
-    return plots.table(
-        pd.DataFrame.from_dict(counts, orient="index"),
-        "Cells on record by experiment and profile; a cell is a setting on up to five seeds.",
-    )
+def words(e: Evaluation) -> str:
+    """List the claims that are in no table."""
+    return claims_table(e.claims[[c.place.get("table") is None for c in e.claims.entry]])
 
 
-def every() -> Iterator[tuple[str, str, Any]]:
-    """List title, words, and table or figure of the page of all tables."""
-    e = Evaluation("paper")
-    yield (
-        "What the paper leaves open",
-        "The abstract links to published code, hoseinkhs/AdaptiveSelectionFL. We worked from the "
-        "text alone and have not read it, so some of these lines may be settled there.",
-        choices("fedowen"),
-    )
-    yield "What is on record", "", on_record(e)
-    yield "Table 1, cell by cell", "Printed, ours, and the verdict.", beside(e, "t1")
-    yield "", "", columns(e, "table1")
-    yield "Table 2, cell by cell", "Printed, ours, and the verdict.", beside(e, "t2")
-    yield "", "", columns(e, "table2")
-    yield (
-        "",
-        "Each row of Table 2 over plain averaging, means over six columns, with 95% intervals that "
-        "are not corrected for their number.",
-        figures.milder(e),
-    )
-    yield "Exact values in the place of estimates", "Table 1:", exact_values(e, "table1")
-    yield "", "Table 2:", exact_values(e, "table2")
-    yield "Selecting and weighting apart", "Table 3 with controls.", two_uses(e)
-    yield "Errors of the estimates", "", errors(e)
-    yield "", "", weights(e)
-    yield (
-        "Clients of unequal size",
-        "Each class is divided among all clients by a draw of its own, so that a few clients hold "
-        "most images.",
-        unequal(e),
-    )
-    yield (
-        "Settings that the paper does not give",
-        "FedOwen's lead over FedAvg in points of final accuracy on FashionMNIST (profile laptop), "
-        "one setting changed at a time; three seeds, with 95% intervals. Settings that only "
-        "FedOwen has leave FedAvg as it is.",
-        figures.sensitivity(varied(e)),
-    )
-    yield "", "The scale of line 9 of Algorithm 2, by section 3.4 without effect:", low_gain(e)
-    yield (
-        "Levels and exploration",
-        "Final accuracy on FashionMNIST against the inclusion levels Q, with a budget that grows "
-        "with Q or is fixed at forty calls (left), and against the exploration rate (right); "
-        "profile laptop, three seeds, 95% bands (the paper's Figures 3 and 4).",
-        figures.sweeps(e),
-    )
-    yield "Columns at a reduced scale", "", reduced(e)
-    words = e.claims[[c.place.get("table") is None for c in e.claims.entry]]
-    yield "Claims in words", "", claims_table(words)
+PAGE.add(words, "Claims in words")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,19 +10,14 @@ import pandas as pd
 import torch
 
 from fedkit.games.exact import shapley
-from fedkit.intervals import Interval
 from fedkit.methods.baselines import cosine_game
 from fedkit.methods.fedtsv import gram_matrix, trajectory_game
 from fedkit.plots import Picture
 from reproduction import figures as plots
+from reproduction import overviews
 from reproduction.fedtsv import findings
 from reproduction.fedtsv.experiments import KINDS
 from reproduction.fedtsv.findings import LABELS, LOST, RATES, RIVALS, TREATED, Evaluation
-
-
-def _frame(cuts: Mapping[Any, Interval]) -> pd.DataFrame:
-    rows = {k: {"mean": i.mean, "low": i.low, "high": i.high} for k, i in cuts.items()}
-    return pd.DataFrame(rows).T
 
 
 def _legend(picture: Picture, axis: Any, columns: int) -> Picture:
@@ -116,7 +111,7 @@ def gains(e: Evaluation) -> Picture:
         axes[0], ("accuracy_late", "test_loss"),
         ("late accuracy over FedAvg's (points)", "test loss over FedAvg's (nats)"), strict=True,
     ):  # fmt: skip
-        found = _frame({m: e.lead(m, "fedavg", metric=metric) for m in order})
+        found = overviews.intervals({m: e.lead(m, "fedavg", metric=metric) for m in order})
         rows = np.arange(len(order))
         axis.hlines(rows, found["low"], found["high"], color=plots.PALETTE[0], linewidth=1.6)
         axis.plot(found["mean"], rows, "o", color=plots.PALETTE[0], markersize=4.5)
@@ -143,7 +138,7 @@ def shut_out(e: Evaluation) -> Picture:
     """Draw how many clients of each kind have the weight zero, by what is lost."""
     found = {change: e.weights(change) for change in LOST}
     frames = {
-        kind: _frame({("", words): found[c][f"zero weight, {kind} (%)"]
+        kind: overviews.intervals({("", words): found[c][f"zero weight, {kind} (%)"]
                       for c, words in LOST.items()})
         for kind in KINDS
     }  # fmt: skip
@@ -153,12 +148,9 @@ def shut_out(e: Evaluation) -> Picture:
 def changes(e: Evaluation) -> Picture:
     """Draw FedTSV's lead over three rivals when one thing is changed."""
     frames = {
-        RIVALS[m]: _frame({("", words): e.lead("tsv", m, c) for c, words in TREATED.items()})
+        RIVALS[m]: overviews.intervals(
+            {("", words): e.lead("tsv", m, c) for c, words in TREATED.items()}
+        )
         for m in ("cgsv", "loo", "loo-loss")
     }
     return plots.forests(frames, "FedTSV's lead (points)", columns=1)
-
-
-def record(e: Evaluation) -> Picture:
-    """Draw the paper's Figure 1 as recorded."""
-    return curves(e.drawn, ("fedavg", "cgsv", "loo", "tsv", "oracle"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
 
@@ -13,11 +12,9 @@ import pandas as pd
 
 from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
 from reproduction import overviews
-from reproduction.claims import load_claims
 from reproduction.common import chance_above
 from reproduction.fedtsv.experiments import BASES, CHANGES, KINDS, PAIRS, STUDIED, changed
-from reproduction.records import Store
-from reproduction.verdicts import NOT_REPRODUCED, join
+from reproduction.verdicts import NOT_REPRODUCED
 
 LABELS = {
     "fedavg": "FedAvg",
@@ -240,43 +237,25 @@ TREATED = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The records of a profile on MNIST, and the claims judged by them."""
+class Evaluation(overviews.Evaluation):
+    """What the pages ask of the records, on MNIST."""
 
-    records: str = "paper"
-    store: Store = field(default_factory=Store)
-
-    def __hash__(self) -> int:
-        return id(self)
+    paper = "fedtsv"
 
     @cached_property
     def mnist(self) -> Any:
         """Metrics of the figures on MNIST."""
-        return overviews.where(self._read(self.store.frame, "figures"), dataset="mnist")
+        return overviews.where(self.frame("figures"), dataset="mnist")
 
     @cached_property
     def drawn(self) -> Any:
         """Series of the figures on MNIST."""
-        return overviews.where(self._read(self.store.series, "figures"), dataset="mnist")
+        return self.series("figures", dataset="mnist")
 
     @cached_property
     def _both(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        frame, series = (self._read(f, "study") for f in (self.store.frame, self.store.series))
+        frame, series = self.frame("study"), self.series("study")
         return pd.concat([frame, self.mnist]), pd.concat([series, self.drawn])
-
-    def _read(self, read: Any, experiment: str) -> pd.DataFrame:
-        found: pd.DataFrame = read("fedtsv", experiment, self.records)
-        if found.empty:
-            raise ValueError(
-                f"no record of {experiment} at {self.records!r}; run fedkit run fedtsv"
-            )
-        return found
-
-    @cached_property
-    def claims(self) -> Any:
-        """All claims with their verdicts, by name."""
-        return join(load_claims("fedtsv"), self.store, profile=self.records).set_index("claim")
 
     @cached_property
     def study(self) -> pd.DataFrame:
@@ -392,8 +371,10 @@ def counts(e: Evaluation) -> dict[str, Any]:
 
 def numbers(e: Evaluation) -> dict[str, Any]:
     """All of them, differences as text, by the names under which the pages show them."""
-    told = {name: i.text(d, signed=True) for name, (i, d) in differences(e).items()}
-    return {name: text.replace("-", "−") for name, text in told.items()} | counts(e)
+    found = counts(e)
+    for name, (cut, digits) in differences(e).items():
+        found |= overviews.told({name: cut}, digits, signed=True)
+    return found
 
 
 def timings(e: Evaluation) -> Any:

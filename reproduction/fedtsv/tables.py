@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
 
-from reproduction import figures as plots
 from reproduction.fedtsv import figures, findings
 from reproduction.fedtsv.findings import CLIP, EVEN, FIRST, LABELS, LOUD, RATES, RIVALS, Evaluation
 from reproduction.overviews import machines_told
-from reproduction.tables import by_declaration, choices, claims_table, marked_verdict, marks_told
+from reproduction.tables import (
+    Page,
+    by_declaration,
+    captioned,
+    choices,
+    claims_table,
+    marked_verdict,
+    marks_told,
+)
 
 #: main claims in few words: the claim at our rate, and at the rate where FedAvg ends as printed
 ASKED = {
@@ -32,6 +38,9 @@ ASKED = {
     "IID clients of positive weight (%)": ("positive", "positive-at-its-rate"),
 }  # fmt: skip
 
+PAGE = Page(Evaluation)
+every = PAGE.every
+
 
 def _claim(e: Evaluation, name: str | None, digits: int) -> str:
     if name is None:
@@ -42,8 +51,12 @@ def _claim(e: Evaluation, name: str | None, digits: int) -> str:
     return f"{number}{ends} {marked_verdict(row)}"
 
 
-def main_claims(e: Evaluation) -> plots.Shown:
-    """Show the main claims with verdicts, at both learning rates."""
+@captioned(cards=True)
+def main_claims(e: Evaluation) -> Any:
+    """What the paper says, in few words, and our numbers with 95% intervals and verdicts:
+    MNIST, ten seeds. A number without an interval is the same in all seeds; a dash is not asked, because the
+    rate was chosen by that number.{marks}
+    """
     lines = {
         heading: {
             words: _claim(e, names[side], 1 if words.endswith("%)") or "75%" in words else 2)
@@ -52,55 +65,77 @@ def main_claims(e: Evaluation) -> plots.Shown:
         for side, heading in enumerate(("at 0.01, our guess", "at 0.0002"))
     }
     kept = [f"fedtsv.{name}" for pair in ASKED.values() for name in pair if name]
-    return plots.table(
-        pd.DataFrame(lines),
-        "What the paper says, in few words, and our numbers with 95% intervals and verdicts: "
-        "MNIST, ten seeds. A number without an interval is the same in all seeds; a dash is not "
-        "asked, because the rate was chosen by that number." + marks_told(e.claims.loc[kept]),
-        cards=True,
-    )
+    return pd.DataFrame(lines), {"marks": marks_told(e.claims.loc[kept])}
 
 
-def declared(e: Evaluation) -> plots.Shown:
-    """Show all claims by verdict and by when they were written down."""
-    return plots.table(
-        by_declaration(e.claims),
-        "All claims of the paper, each reading of one counted, by verdict and by when they were "
-        "written down.",
-    )
+PAGE.add(lambda e: choices("fedtsv"), "What the paper leaves open")
 
 
-def summary(e: Evaluation) -> plots.Shown:
-    """Show every method on MNIST."""
-    return plots.table(
-        findings.summary(e.mnist),
-        'Late accuracy with its 95% interval, and means of the other metrics. "a above b" is the '
-        "probability that a client of the first kind has a higher score than one of the second; "
-        "the weight of malicious clients is their share of the aggregation in the second half.",
-    )
+@PAGE.table(
+    "All claims",
+    "Judged under four readings of what is lost (three formulas of Eq. 11, and a slow rate); "
+    "several of them are one finding.",
+)
+def declared(e: Evaluation) -> Any:
+    """All claims of the paper, each reading of one counted, by verdict and by when they were
+    written down.
+    """
+    return by_declaration(e.claims)
 
 
-def weights(e: Evaluation) -> plots.Shown:
-    """Show what final weights tell apart."""
-    return plots.table(
-        findings.weights_table(e.drawn),
-        "Probability that a client of the first kind has a larger final weight than one of the "
-        "second (ties count half), and the share of clients of each kind whose weight is zero; "
-        "95% intervals.",
-    )
+PAGE.add(
+    lambda e: claims_table(e.claims[e.claims.after_runs == ""]),
+    words="Written down before the runs:",
+)
 
 
-def rounds(e: Evaluation) -> plots.Shown:
-    """Show what goes on in the rounds."""
-    return plots.table(
-        findings.rounds_table(e.mnist),
-        "Lengths are in lengths of IID updates; a round without a contribution falls back to "
-        "equal weights. Means over the seeds with 95% intervals.",
-    )
+PAGE.add(
+    lambda e: claims_table(e.claims[e.claims.after_runs != ""]),
+    words="Added or reworded when the numbers could be known; they describe, and do not test:",
+)
 
 
-def leads(e: Evaluation) -> plots.Shown:
-    """Show FedTSV's lead by learning rate."""
+@PAGE.table(
+    "The runs of Figure 1 on MNIST",
+    "Late accuracy is the mean test accuracy over the last quarter of the rounds.",
+)
+def summary(e: Evaluation) -> Any:
+    """Late accuracy with its 95% interval, and means of the other metrics. "a above b" is the
+    probability that a client of the first kind has a higher score than one of the second; the
+    weight of malicious clients is their share of the aggregation in the second half.
+    """
+    return findings.summary(e.mnist)
+
+
+PAGE.add(
+    lambda e: figures.curves(e.drawn, ("fedavg", "cgsv", "loo", "tsv", "oracle")),
+    words="Test accuracy and loss on MNIST at the paper's scale (the paper's Figure 1), with 95% "
+    "bands over the seeds.",
+)
+
+
+@PAGE.table()
+def weights(e: Evaluation) -> Any:
+    """Probability that a client of the first kind has a larger final weight than one of the
+    second (ties count half), and the share of clients of each kind whose weight is zero; 95%
+    intervals.
+    """
+    return findings.weights_table(e.drawn)
+
+
+@PAGE.table()
+def rounds(e: Evaluation) -> Any:
+    """Lengths are in lengths of IID updates; a round without a contribution falls back to equal
+    weights. Means over the seeds with 95% intervals.
+    """
+    return findings.rounds_table(e.mnist)
+
+
+@PAGE.table("Learning rates")
+def leads(e: Evaluation) -> Any:
+    """FedAvg's late accuracy, and FedTSV's lead over each method (points), by learning rate.
+    The rate 0.0002 was chosen because FedAvg ends near the printed number there.
+    """
     rows = {
         f"{rate:g}": {
             "FedAvg (%)": f"{e.mean('fedavg', 'accuracy_late', change):.1f}",
@@ -109,36 +144,38 @@ def leads(e: Evaluation) -> plots.Shown:
         }
         for rate, change in RATES.items()
     }
-    return plots.table(
-        pd.DataFrame(rows).T,
-        "FedAvg's late accuracy, and FedTSV's lead over each method (points), by learning rate. "
-        "The rate 0.0002 was chosen because FedAvg ends near the printed number there.",
-    )
+    return pd.DataFrame(rows).T
 
 
-def study(e: Evaluation) -> Iterator[plots.Shown]:
-    """Show the study in three parts."""
-    text = findings.study_text(e.study)
-    names = list(findings.SEPARATION_COLUMNS)
-    yield plots.table(
-        text[["seeds", *findings.ACCURACY_COLUMNS]],
-        "One change at a time, MNIST: late test accuracy (%) per method, means with 95% intervals "
-        "over as many seeds as the first column says. A dash is not on record.",
-    )
-    yield plots.table(
-        text[names[:6]],
-        "The same runs: probability that an IID client scores above a malicious one, by method, "
-        "and of FedTSV the same for the two other pairs.",
-    )
-    yield plots.table(
-        text[names[6:]],
-        "The same runs, FedTSV: what its final weights tell apart, the share of rounds in which "
-        "nobody present has a positive contribution, and the malicious clients' share.",
-    )
+@PAGE.table("One change at a time")
+def study(e: Evaluation) -> Any:
+    """One change at a time, MNIST: late test accuracy (%) per method, means with 95% intervals over
+    as many seeds as the first column says. A dash is not on record.
+    """
+    return findings.study_text(e.study)[["seeds", *findings.ACCURACY_COLUMNS]]
 
 
-def treated(e: Evaluation) -> plots.Shown:
-    """Show what bringing updates to equal length, or clipping them, does."""
+@PAGE.table()
+def scores_in_study(e: Evaluation) -> Any:
+    """The same runs: probability that an IID client scores above a malicious one, by method, and of
+    FedTSV the same for the two other pairs.
+    """
+    return findings.study_text(e.study)[[*findings.SEPARATION_COLUMNS[:6]]]
+
+
+@PAGE.table()
+def weights_in_study(e: Evaluation) -> Any:
+    """The same runs, FedTSV: what its final weights tell apart, the share of rounds in which nobody
+    present has a positive contribution, and the malicious clients' share.
+    """
+    return findings.study_text(e.study)[[*findings.SEPARATION_COLUMNS[6:]]]
+
+
+@PAGE.table("Long updates, and what shortening does")
+def treated(e: Evaluation) -> Any:
+    """Bringing all updates of a round to the length of the median one, shortening only the
+    longer ones (clipped), and long malicious updates; paired by seed, 95% intervals.
+    """
     words = {FIRST: "as printed", EVEN: "equal lengths", CLIP: "clipped"}
     pairs = (("fedavg", EVEN, "tsv", FIRST), ("fedavg", EVEN, "tsv", EVEN),
              ("fedavg", EVEN, "oracle", EVEN), ("oracle", EVEN, "oracle", FIRST),
@@ -158,69 +195,25 @@ def treated(e: Evaluation) -> plots.Shown:
         }
         for m in RIVALS
     }
-    return plots.table(
-        pd.DataFrame(rows).T,
-        "Bringing all updates of a round to the length of the median one, shortening only the "
-        "longer ones (clipped), and long malicious updates; paired by seed, 95% intervals.",
-    )
+    return pd.DataFrame(rows).T
 
 
-def timings(e: Evaluation) -> plots.Shown:
-    """Show seconds per round of three ways to the values."""
+@PAGE.table("What exact values cost")
+def timings(e: Evaluation) -> Any:
+    """Seconds per round by the number of participants, on one thread, without the reference update.
+    Sampling asks for twice as many coalitions as there are participants, and two. {machines}
+    """
     frame = e.store.frame("fedtsv", "timings", e.records)
     shown = findings.timings_table(frame).rename_axis(None)
     shown["difference of averaging"] = shown["difference of averaging"].astype(float)
-    return plots.table(
-        shown,
-        "Seconds per round by the number of participants, on one thread, without the reference "
-        "update. Sampling asks for twice as many coalitions as there are participants, and two. "
-        + machines_told(e.store.records(e.records, "fedtsv", "timings")),
-    )
+    timed = e.store.records(e.records, "fedtsv", "timings")
+    return shown, {"machines": machines_told(timed)}
 
 
-def cifar(e: Evaluation) -> plots.Shown:
-    """Show the reduced run of CIFAR-10."""
+@PAGE.table("CIFAR-10, reduced")
+def cifar(e: Evaluation) -> Any:
+    """CIFAR-10 (a JPEG copy, quality 75), reduced to LeNet-5, 100 rounds and three seeds. Not
+    judged.
+    """
     frame = e.store.frame("fedtsv", "figures", "laptop")
-    return plots.table(
-        findings.summary(frame[frame.dataset == "cifar10"]),
-        "CIFAR-10 (a JPEG copy, quality 75), reduced to LeNet-5, 100 rounds and three seeds. "
-        "Not judged.",
-    )
-
-
-def every() -> Iterator[tuple[str, str, Any]]:
-    """List title, words, and table or figure of the page of all tables."""
-    e = Evaluation("paper")
-    yield "What the paper leaves open", "", choices("fedtsv")
-    before = e.claims.after_runs == ""
-    yield (
-        "All claims",
-        "Judged under four readings of what is lost (three formulas of Eq. 11, and a slow rate); "
-        "several of them are one finding.",
-        declared(e),
-    )
-    yield "", "Written down before the runs:", claims_table(e.claims[before])
-    yield (
-        "",
-        "Added or reworded when the numbers could be known; they describe, and do not test:",
-        claims_table(e.claims[~before]),
-    )
-    yield (
-        "The runs of Figure 1 on MNIST",
-        "Late accuracy is the mean test accuracy over the last quarter of the rounds.",
-        summary(e),
-    )
-    yield (
-        "",
-        "Test accuracy and loss on MNIST at the paper's scale (the paper's Figure 1), with 95% "
-        "bands over the seeds.",
-        figures.curves(e.drawn, ("fedavg", "cgsv", "loo", "tsv", "oracle")),
-    )
-    yield "", "", weights(e)
-    yield "", "", rounds(e)
-    yield "Learning rates", "", leads(e)
-    for title, shown in zip(("One change at a time", "", ""), study(e), strict=True):
-        yield title, "", shown
-    yield "Long updates, and what shortening does", "", treated(e)
-    yield "What exact values cost", "", timings(e)
-    yield "CIFAR-10, reduced", "", cifar(e)
+    return findings.summary(frame[frame.dataset == "cifar10"])
