@@ -32,20 +32,38 @@ def complain(message: object) -> None:
     print(f"fedkit: {' '.join(str(message).split())}", file=sys.stderr)
 
 
-def run_application(
-    app: Any, arguments: Sequence[str] | None = None, *told: type[Exception]
-) -> int:
-    """Run a typer application; return its exit status, with one line on what went wrong.
-
-    Errors of the kinds `told` are sentences, as a ValueError is; others keep their traceback.
-    """
+def application() -> Any:
+    """Return the typer application: the library's commands, and those of a checkout."""
     import typer
 
-    sentences: tuple[type[Exception], ...] = (ValueError, ImportError, *told)
+    app = typer.Typer(
+        name="fedkit",
+        help="Who contributed what in federated learning. --version shows the version.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.suggest_commands = False  # click does; earlier versions of typer know no such argument
+    app.callback()(lambda: None)
+    groups = dict(OWN_COMMANDS)
+    if find_spec("reproduction") is not None:
+        from reproduction import commands
+
+        app.registered_commands += commands.app.registered_commands
+        groups |= commands.GROUPS
+    for name, module in groups.items():  # modules import what their commands need when called
+        app.add_typer(importlib.import_module(module).app, name=name)
+    return app
+
+
+def _run(words: Sequence[str]) -> int:
+    """Run the application; return its exit status, with one line on what went wrong."""
+    import typer
+
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *where, **more: complain(message)
-            code = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+            code = application()(args=list(words), standalone_mode=False)
     except typer.Exit as stop:
         code = stop.exit_code
     except (typer.Abort, KeyboardInterrupt):
@@ -54,7 +72,7 @@ def run_application(
         of_file = error.filename and error.strerror
         complain(f"{error.filename}: {error.strerror}" if of_file else error)
         code = 1
-    except sentences as error:
+    except (ValueError, ImportError) as error:  # a sentence; others keep their traceback
         complain(error)
         code = 1
     except Exception as error:
@@ -69,44 +87,23 @@ def run_application(
     return int(code or 0)
 
 
-def _library() -> Any:
-    """Return the application of the library alone."""
-    import typer
-
-    app = typer.Typer(
-        name="fedkit",
-        help="Who contributed what in federated learning.",
-        no_args_is_help=True,
-        add_completion=False,
-        pretty_exceptions_enable=False,
-    )
-    app.callback()(lambda: None)
-    for name, module in OWN_COMMANDS.items():
-        app.add_typer(importlib.import_module(module).app, name=name)
-    return app
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, or say in a sentence what it lacks."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if words == ["--version"]:  # the core alone can say it
         print(f"fedkit {__version__}")
         return 0
+    if words and words[0] in CHECKOUT and find_spec("reproduction") is None:
+        complain(
+            f"{words[0]} is a command of the reproduction of the papers, which the installed "
+            "library does not carry: run it in a checkout of fedkit, after make setup"
+        )
+        return 1
     try:
-        if find_spec("reproduction") is not None:
-            from reproduction import commands
-
-            return commands.main(words)
-        if words and words[0] in CHECKOUT:
-            complain(
-                f"{words[0]} is a command of the reproduction of the papers, which the installed "
-                "library does not carry: run it in a checkout of fedkit, after make setup"
-            )
-            return 1
         from fedkit.extras import need
 
         need("typer", "run")
-        return run_application(_library(), words)
+        return _run(words)
     except ImportError as error:
         complain(error)
         return 1

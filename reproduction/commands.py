@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shutil
@@ -13,20 +12,14 @@ from fnmatch import filter as matching
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from fedkit import __version__
-from fedkit.__main__ import OWN_COMMANDS, complain, run_application
-from fedkit.extras import need
+import typer
 
-need("typer", extra="run")
-
-import typer  # noqa: E402
-
-from fedkit.checks import choice  # noqa: E402
-from reproduction import PAPERS, ROOT  # noqa: E402
-from reproduction.claims import all_claims, claims_papers, load_claims  # noqa: E402
-from reproduction.experiments import (  # noqa: E402
+from fedkit.__main__ import complain
+from fedkit.checks import choice
+from reproduction import PAPERS, ROOT
+from reproduction.claims import all_claims, claims_papers, load_claims
+from reproduction.experiments import (
     ENGINES,
-    CellError,
     Outcome,
     all_experiments,
     described,
@@ -34,8 +27,8 @@ from reproduction.experiments import (  # noqa: E402
     get,
     keep,
 )
-from reproduction.outside import is_outside, make_method  # noqa: E402
-from reproduction.records import (  # noqa: E402
+from reproduction.outside import is_outside, make_method
+from reproduction.records import (
     PROFILES,
     SHIPPED,
     Store,
@@ -49,16 +42,11 @@ if TYPE_CHECKING:
 
     from reproduction.claims import Claims
 
-__all__ = ["app", "main"]
+__all__ = ["GROUPS", "app"]
 
-app = typer.Typer(
-    name="fedkit",
-    help="Run the experiments of the book, and compare them with the papers.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.suggest_commands = False  # click does; earlier versions of typer know no such argument
+app = typer.Typer()
+GROUPS = {"book": "reproduction.book.cli"}
+"""Commands with commands of their own, and the module of each."""
 
 
 def _one_of(name: str, *options: str) -> Callable[[str], str]:
@@ -93,12 +81,6 @@ def _named(paper: str | None) -> str | None:
     return enter(Path(paper))
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"fedkit {__version__}")
-        raise typer.Exit
-
-
 Paper = Annotated[
     str,
     typer.Argument(
@@ -129,15 +111,6 @@ Device = Annotated[
     str,
     typer.Option(callback=_one_of("device", "auto", "cpu", "cuda"), help="auto, cpu or cuda."),
 ]
-
-
-@app.callback()
-def _fedkit(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
-    ] = False,
-) -> None:
-    pass
 
 
 @app.command("list")
@@ -566,18 +539,7 @@ def compare(
         typer.echo(f"all records are sound; stale: {len(stale_records(store))}")
 
 
-# the modules import what their commands need when they are called
-for name, module in (
-    *OWN_COMMANDS.items(),
-    ("book", "reproduction.book.cli"),
-):
-    app.add_typer(importlib.import_module(module).app, name=name)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit status, with one line on what went wrong."""
-    return run_application(app, arguments, CellError)
-
-
 if __name__ == "__main__":
+    from fedkit.__main__ import main
+
     sys.exit(main())

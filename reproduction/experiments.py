@@ -40,7 +40,7 @@ _COLLECT_AFTER = 2.0  # seconds that a cell took
 _SHOWN = 30  # values that a sentence lists
 
 
-class CellError(RuntimeError):
+class CellError(ValueError):
     """The computation of a cell failed; the message names the cell."""
 
 

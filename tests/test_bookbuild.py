@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fedkit.__main__ import main as fedkit
 from fedkit.datasets import files
 from reproduction.book import build
 from reproduction.book.api import PAGES, expand, page_of, public_modules
@@ -23,7 +24,6 @@ from reproduction.book.notebooks import (
     write_pair,
 )
 from reproduction.book.runs import execute
-from reproduction.commands import main as fedkit
 
 BOOK = Path(__file__).resolve().parent.parent / "book"
 HEADER = """---

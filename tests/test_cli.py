@@ -56,15 +56,15 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 @pytest.fixture
 def fedkit(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """The command: its exit status, and what it prints."""
-    return lambda *arguments: (cli.main(arguments), *capsys.readouterr())
+    return lambda *arguments: (__main__.main(arguments), *capsys.readouterr())
 
 
 def test_help_and_version() -> None:
-    result = CliRunner().invoke(cli.app, ["--help"])
+    result = CliRunner().invoke(__main__.application(), ["--help"])
     assert result.exit_code == 0
     for command in ("list", "run", "compare", "golden", "audit", "data", "fedvalue", "book"):
         assert command in result.output
-        assert CliRunner().invoke(cli.app, [command, "--help"]).exit_code == 0
+        assert CliRunner().invoke(__main__.application(), [command, "--help"]).exit_code == 0
     command = [sys.executable, "-m", "fedkit", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == f"fedkit {__version__}\n"
@@ -87,10 +87,10 @@ def test_the_command_says_what_it_lacks() -> None:
 #: what stays out after each of these, in one process: it only ever imports more
 QUICK = {
     "import fedkit": ["numpy", "torch", "pandas"],
-    "from reproduction import commands as cli; cli.main(['list'])": (
+    "from fedkit.__main__ import main; main(['list'])": (
         ["scipy", "torch", "pandas", "fastapi", "uvicorn", "httpx", "cryptography"]
     ),
-    "cli.main(['compare', 'fedms'])": ["torch"],
+    "main(['compare', 'fedms'])": ["torch"],
 }
 QUICK |= {
     f"import reproduction.{name}": ["torch"]

@@ -14,9 +14,9 @@ import pytest
 pytest.importorskip("sklearn")
 
 import fedkit as fk
+from fedkit.__main__ import main
 from reproduction import PAPERS, arena, experiments
 from reproduction.claims import load_claims
-from reproduction.commands import main
 from reproduction.experiments import check_records
 from reproduction.fedowen import tables
 from reproduction.fedowen.experiments import Setting

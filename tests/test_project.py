@@ -254,9 +254,9 @@ def test_every_make_target_that_is_mentioned_exists() -> None:
 
 def test_every_command_and_option_that_is_mentioned_exists() -> None:
     typer = pytest.importorskip("typer")
-    from reproduction.commands import app
+    from fedkit.__main__ import application
 
-    commands = typer.main.get_command(app).commands
+    commands = typer.main.get_command(application()).commands
     text = README + (ROOT / "book/how-to-read.md").read_text("utf-8")
     blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL))
     used = set(re.findall(r"^(?:\S*/)?fedkit ([a-z]+)", blocks, flags=re.MULTILINE))
