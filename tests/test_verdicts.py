@@ -2,14 +2,13 @@
 
 import itertools
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 
-from fedkit.datasets import TABLES
 from fedkit.fedvalue.information import mshapley_cmi
 from fedkit.intervals import (
     bounded_interval,
@@ -22,9 +21,8 @@ from fedkit.intervals import (
     paired_p_value,
     slopes,
 )
-from reproduction.claims import Claim, ClaimsError, claims_papers, load_claims
+from reproduction.claims import Claim, ClaimsError, load_claims
 from reproduction.fedvalue import properties
-from reproduction.fedvalue.experiments import MAIN, TABLE9, Case
 from reproduction.readings import Reading, readings_of, under
 from reproduction.records import Cell, Store
 from reproduction.tables import (
@@ -405,8 +403,6 @@ def test_what_is_upside_down_does_not_keep_to_a_bound(rule, bound, limit):
 PLACES = {
     "fedowen": {"dataset": "mnist", "data": "mnist", "alpha": 0.05, "imbalance": 0.01},
     "fedms": {"dataset": "mnist", "data": "mnist", "scenario": "dir10", "adversaries": 0},
-    "fedtsv": {"dataset": "mnist", "data": "mnist", "batch_size": 64, "lr": 0.01, "scale": 1.0},
-    "fedvalue": {"dataset": "wine", "features": 1},
 }
 PROTOCOLS = {  # of the runs that are judged
     paper: {
@@ -529,38 +525,6 @@ def test_other_runs_are_shown_and_never_judged(tmp_path, profile, change, word):
         assert judged(store, scale="laptop").loc[VALUE].seeds == 0
 
 
-def test_trends_and_rankings(tmp_path):
-    store, rng = Store(tmp_path), np.random.default_rng(0)
-    for column in FEDOWEN.tables["t1"].columns:
-        if column["dataset"] == "mnist":
-            for rank, method in enumerate(FEDOWEN.tables["t1"].rows):
-                numbers = 70 + 30 * column["alpha"] + 2 * rank + rng.normal(0, 0.1, size=4)
-                save_owen(store, method, numbers.tolist(), alpha=column["alpha"])
-                if method == "fedowen":  # in the harder table the mean of the rounds is 5 less
-                    for table, imbalance, less in (("table1", 0.01, 5), ("table2", 0.05, 0)):
-                        results = [
-                            {"seed": k, "metrics": {"calls": 40.0},
-                             "series": {"accuracy": [x - less - 1, x - less + 1]}}
-                            for k, x in enumerate(numbers.tolist())
-                        ]  # fmt: skip
-                        settings = PROTOCOLS["fedowen"] | {
-                            "method": method, "alpha": column["alpha"], "imbalance": imbalance,
-                            "reading": "whole",
-                        }  # fmt: skip
-                        cell = Cell("paper", "fedowen", table, settings, tuple(range(4)))
-                        store.save(cell, results)
-    rows = judged(store)
-    assert rows.loc["fedowen.ranking", "mean"] == pytest.approx(1)
-    assert rows.loc["fedowen.ranking"].verdict == REPRODUCED
-    trend = rows.loc["fedowen.heterogeneity.mnist"]
-    levels = np.log10([0.01, 0.05, 0.1])
-    assert trend["mean"] == pytest.approx(np.polyfit(levels, [0.3, 1.5, 3.0], 1)[0], abs=0.3)
-    assert trend.verdict == REPRODUCED
-    assert rows.loc["fedowen.heterogeneity.milder.mnist", "mean"] == pytest.approx(trend["mean"])
-    assert rows.loc["fedowen.imbalance.mnist", "mean"] == pytest.approx(5)
-    assert rows.loc["fedowen.levels.gain.mnist"].verdict == NOT_ATTEMPTED
-
-
 def test_a_tick_says_which_other_rows_it_fits(frame):
     """By hand: 88.2 with a half-width of 0.55 is within 2 points of 88.14, 87.05 and 86.8 ..."""
     row = frame.set_index("claim").loc[VALUE]
@@ -577,28 +541,6 @@ def test_a_tick_says_which_other_rows_it_fits(frame):
     exact = frame[frame["claim"] == "fedowen.not-best"].iloc[0]
     assert exact["by_construction"]
     assert math.isnan(exact["also_fits"])
-
-
-def test_what_single_cells_leave_open_is_pooled(tmp_path):
-    store, rng = Store(tmp_path), np.random.default_rng(1)
-    columns = [c for c in FEDOWEN.tables["t1"].columns if c["dataset"] == "mnist"]
-    name = "fedowen.p1.mnist.vs-fedavg"
-    for number, (column, off) in enumerate(zip(columns, (0.0, 1.0, -1.0), strict=True)):
-        shared = rng.normal(0, 3, size=5)  # a seed's luck, which pairs take out
-        for method, line in FEDOWEN.tables["t1"].rows.items():
-            value = float(line[FEDOWEN.tables["t1"].columns.index(column)])
-            gain = off if method == "fedowen" else 0.0
-            numbers = value + gain + shared + rng.normal(0, 0.01, size=5)
-            save_owen(store, method, numbers.tolist(), alpha=column["alpha"])
-        rows = judged(store)
-        if number < 2:
-            assert rows.loc[name].verdict == NOT_JUDGED
-            assert rows.loc[name].note == f"{number + 1} of 3 settings on record"
-    assert rows.loc[name].paper == "+4.273"  # (7.17 + 4.38 + 1.27) / 3
-    assert rows.loc[name, "mean"] == pytest.approx(4.273, abs=0.02)
-    assert rows.loc[name].verdict == REPRODUCED
-    assert rows.loc["fedowen.k1.mnist", "mean"] > 0.7
-    assert rows.loc["fedowen.k1.mnist"].verdict == REPRODUCED
 
 
 def test_an_order_that_agrees_is_seldom_called_not_reproduced():
@@ -669,45 +611,6 @@ def test_an_experiment_may_have_a_protocol_of_its_own(tmp_path):
     save(alone, "fedms", "five_clients", metrics, **five, lr=0.2)
     note = judged(alone, "fedms").loc["fedms.gap.steps"].note
     assert note == "run with lr 0.2, the paper has 0.05"
-
-
-def test_a_departing_run_is_seen_in_one_block_of_seeds_or_two(tmp_path):
-    for blocks in ([(0, 6)], [(0, 3), (3, 6)]):
-        store = Store(tmp_path / str(len(blocks)))
-        for start, stop in blocks:
-            results = [{"seed": k, "metrics": {"accuracy": 88.0 + k}} for k in range(start, stop)]
-            settings = PROTOCOLS["fedowen"] | {"method": "fedowen", "clients": 50}
-            store.save(
-                Cell("paper", "fedowen", "table1", settings, tuple(range(start, stop))), results
-            )
-        row = judged(store).loc[VALUE]
-        assert (row.verdict, row.note) == (NOT_JUDGED, "run with clients 50, the paper has 100")
-
-
-@pytest.mark.parametrize("paper", ["fedms", "fedtsv"])
-def test_rounds_belong_to_the_data_set(tmp_path, paper):
-    rounds = load_claims(paper).protocol["rounds"]
-    name = {"fedms": "fedms.t1.dir10.mnist.fedms", "fedtsv": "fedtsv.separates.iid-malicious"}[
-        paper
-    ]
-    said = {}
-    for n in rounds.values():
-        store = Store(tmp_path / str(n))
-        if paper == "fedms":
-            save(store, paper, "table1", {"accuracy": [92.9, 93.0, 92.8] * 3}, method="fedms",
-                 rounds=n)  # fmt: skip
-        else:
-            save(store, paper, "figures", {"auc.iid-malicious": [0.98, 0.99, 0.97] * 3},
-                 method="tsv", rounds=n)  # fmt: skip
-        said[n] = judged(store, paper).loc[name].verdict
-    assert said == {rounds["mnist"]: REPRODUCED, rounds["cifar10"]: NOT_JUDGED}
-
-
-def test_comparisons_of_a_table_have_as_many_printed_runs_as_the_table():
-    runs: dict[str, set[int]] = {}
-    for claim in load_claims("fedms").claims:
-        runs.setdefault(claim.place["table"], set()).add(claim.paper_seeds)
-    assert runs["o2"] == runs["p2"] == runs["t2"] == {1}
 
 
 def test_only_what_is_tested_counts_in_a_family(tmp_path):
@@ -879,6 +782,8 @@ claims:
      ours: {experiment: e, metric: calls, settings: {method: d}, pool: max, of: 4}}
   - {id: mean-calls, where: w, says: s, paper_value: "2", test: {rule: at_most},
      ours: {experiment: e, metric: calls, settings: {method: c}, pool: mean, of: 2}}
+  - {id: slope, where: w, says: s, test: {rule: slope, sign: 1, scale: log2},
+     ours: {experiment: e, metric: calls, settings: {method: d}, sweep: {x: [1, 2, 4]}}}
   - {id: taper, where: w, says: s,
      test: {rule: taper, sign: 1},
      ours: {experiment: e, metric: calls, settings: {method: d}, sweep: {x: [1, 2, 3, 4]}}}
@@ -923,6 +828,7 @@ def test_rules_and_places_of_a_toy_paper(tmp_path):
     assert rows.loc["toy.most-calls", "mean"] == 40
     assert rows.loc["toy.mean-calls", "values"] == (2, 2, 2)  # of the seeds that both settings have
     assert rows.loc["toy.mean-calls", "note"].endswith("no spread to judge by")
+    assert rows.loc["toy.slope", "values"] == (15, 14.75, 14.5, 14.25, 14)  # by doubling of x
     assert rows.loc["toy.taper", "values"] == (10, 9.5, 9, 8.5, 8)  # the first step less the last
 
 
@@ -938,36 +844,6 @@ def test_records_of_two_copies_of_a_data_set_are_not_judged_together(tmp_path):
 
 
 # ------------------------------------------------------------------- each paper's own
-
-
-def test_a_number_of_other_data_says_so_beside_the_papers():
-    """FedCCEA's letters stand in the column of EMNIST by class."""
-    lines = comparison_table(join(load_claims("fedccea"), Store()), "t3").splitlines()
-    cells = next(line for line in lines if line.startswith("| base")).split("|")
-    assert sum("run on emnist-letters, the paper has emnist" in cell for cell in cells) == 3
-    assert not any("run on" in cell for cell in cells if "reproduced" in cell)
-
-
-def test_fedms_is_judged_by_its_spreads_and_of_several_readings_by_one(tmp_path):
-    store, place = Store(tmp_path), "fedms.t1.dir10.mnist.fedavg"
-    expected = {  # ours less the paper's
-        "fedprox": ([-0.1, 0.2, 0.0, 0.1], REPRODUCED),
-        "fedavg": ([-19.2, -19.1, -19.0, -18.9], NOT_REPRODUCED),
-        "s-fedavg": ([-19.0, 16.0, -9.0, 11.0], UNDECIDABLE),  # its printed spread is 2.30
-        "greedyfed": ([-0.1, 0.2, 0.0, 0.1], UNDECIDABLE),  # its printed spread is 3.55
-    }
-    for local, owned in (("steps", 1.0), ("epochs", 1.0)):
-        metrics = {"accuracy": [60.0, 60.1, 60.2, 60.3]}
-        save(store, "fedms", "table1", metrics, method="fedavg", local=local, owned=owned)
-    assert judged(store, "fedms").loc[place].verdict == NOT_ATTEMPTED
-    for method, (offsets, _) in expected.items():
-        printed = load_claims("fedms")[f"fedms.t1.dir10.mnist.{method}"].number
-        metrics = {"accuracy": [printed + off for off in offsets]}
-        save(store, "fedms", "table1", metrics, method=method)
-    rows = judged(store, "fedms")
-    for method, (offsets, verdict) in expected.items():
-        row = rows.loc[f"fedms.t1.dir10.mnist.{method}"]
-        assert (row.difference, row.verdict) == (pytest.approx(np.mean(offsets)), verdict)
 
 
 def test_other_choices_and_margins_are_judged_beside_the_declared_ones(tmp_path):
@@ -1007,87 +883,6 @@ def test_a_reading_asks_the_places_that_it_concerns():
     assert moved.ours["settings"]["permutations"] == 2
     assert moved.against == claims["fedccea.declines.tmc-sv"].against  # everybody is everybody
     assert asked["fedccea.loo-zeros"] == claims["fedccea.loo-zeros"]
-
-
-def test_admissible_choices_are_choices():
-    for paper in claims_papers():
-        for reading in readings_of(paper):
-            assert len(reading.why) > 20
-    admitted = {r.other: r.admissible for r in readings_of("fedowen")}
-    assert admitted["method=fedowen-eq11"]
-    assert not admitted["method=fedowen-corrected"]  # ours, and no reading
-
-
-def test_a_protocol_may_accept_several_readings(tmp_path):
-    store = Store(tmp_path)
-    for utility in ("rational", "angular"):
-        told = {"told.iid-malicious": [0.98 + k / 500 for k in range(5)]}
-        save(store, "fedtsv", "study", told, method="tsv", utility=utility)
-    rows = judged(store, "fedtsv")
-    assert rows.loc["fedtsv.separates-weights-rational.iid-malicious"].verdict == REPRODUCED
-    other = rows.loc["fedtsv.separates-weights-angular.iid-malicious"]
-    assert (other.verdict, other["mean"]) == (NOT_JUDGED, pytest.approx(0.984))
-    assert other.note.startswith("run with utility angular, its readings are exponential,")
-
-
-def test_shares_are_pooled_over_the_panels_of_one_reading(tmp_path):
-    store = Store(tmp_path)
-    shares = itertools.product(TABLES, ((1, 100.0), (2, 83.3), (3, 91.8)))
-    for k, (dataset, (features, share)) in enumerate(shares):
-        settings = {"dataset": dataset, "features": features}
-        save(store, "fedvalue", "correlation", {"above.70": [share] * 5}, **settings)
-        if k == 16:  # one is lacking
-            row = judged(store, "fedvalue").loc["fedvalue.correlations-above-70"]
-            assert (row.verdict, row.note) == (NOT_JUDGED, "17 of 18 settings on record")
-    save(store, "fedvalue", "correlation", {"above.70": [0.0] * 5}, inputs="raw")  # another reading
-    row = judged(store, "fedvalue").loc["fedvalue.correlations-above-70"]
-    assert row["mean"] == pytest.approx((100 + 83.3 + 91.8) / 3)
-    assert row.verdict == REPRODUCED
-
-
-@pytest.mark.parametrize(
-    ("means", "verdict"),
-    [
-        ([0.5, 0.4, 0.6, 0.5, 0.4, 0.6], REPRODUCED),
-        ([0.9, -0.9, 0.8, -0.7, 0.9, -0.2], INCONCLUSIVE),
-    ],
-)
-def test_better_models_are_judged_over_data_sets(tmp_path, means, verdict):
-    store = Store(tmp_path)
-    for dataset, mean in zip(TABLES, means, strict=True):
-        better = {"better": [mean + 0.001 * i for i in range(-2, 3)]}
-        for features in (1, 2, 3):  # many deals of a table do not make another table
-            save(store, "fedvalue", "correlation", better, dataset=dataset, features=features)
-    row = judged(store, "fedvalue").loc["fedvalue.better-models"]
-    assert row["mean"] == pytest.approx(np.mean(means))
-    assert row.verdict == verdict
-
-
-def test_every_claim_finds_the_record_of_its_cell_and_no_other(tmp_path):
-    """Records with the cells' own settings, in which every metric says whose it is."""
-    store, claims = Store(tmp_path), load_claims("fedvalue")
-    sides = [side for c in claims.claims for side in (c.ours, c.against or {})]
-    sides += [p for side in sides for line in side.get("pooled", ()) for p in line]
-    names = {side["metric"] for side in sides if "metric" in side}
-    marks = {case: number / 100 for number, case in enumerate((*MAIN, *TABLE9))}
-    for case, mark in marks.items():
-        settings = asdict(replace(case, dataset="ml-1m"))
-        same = dict.fromkeys(names, mark)
-        results = [{"seed": seed, "metrics": same} for seed in range(10)]
-        store.save(Cell("paper", "fedvalue", "recommendation", settings, tuple(range(10))), results)
-    rows = judged(store, "fedvalue")
-    for claim, case in {
-        "t5.fix.auc.b1.random": MAIN[0],
-        "t6s.var.b3.volume": MAIN[1],
-        "t9.high.h0.2.auc.vf-ps": Case(high=0.2),
-        "t9.free-riders.r0.6.auc.vf-ps": Case(scenario="free-riders", ratio=0.6),
-    }.items():
-        assert rows.loc[f"fedvalue.{claim}", "mean"] == pytest.approx(marks[case])
-    blocks = {"t5", "t6", "t6s", "t7", "t7s", "t9", "o5", "o6", "o6s", "o7", "o7s", "o9"}
-    blocks |= {"volume", "excluded", "tight", "cheaper", "larger-with-redundant"}
-    ours = [name for name in rows.index if name.split(".")[1] in blocks]
-    assert len(ours) == 288 + 36 * 3 + 72 + 12 + 7
-    assert (rows.loc[ours, "verdict"] != NOT_ATTEMPTED).all()
 
 
 # ------------------------------------------------------------------- levels
