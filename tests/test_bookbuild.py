@@ -11,7 +11,7 @@ import pytest
 
 from fedkit.__main__ import main as fedkit
 from fedkit.datasets import files
-from reproduction.book import build
+from reproduction.book import build, cli
 from reproduction.book.api import PAGES, expand, page_of, public_modules
 from reproduction.book.build import Book
 from reproduction.book.notebooks import (
@@ -149,12 +149,15 @@ def test_a_parameters_cell_holds_typed_literals_only(write, line: str) -> None:
         parameters_of(write(PARAMETERS.replace("seed: int = 0  # root seed", line)))
 
 
-def test_the_command_line_refuses_before_anything_runs(write, capsys, tmp_path: Path) -> None:
+def test_the_command_line_refuses_before_anything_runs(
+    write, capsys, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(cli, "ROOT", tmp_path)
     write(PARAMETERS)
     (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: notebooks/page\n", "utf-8")
 
     def book(*words: str) -> str:
-        assert fedkit(["book", "--root", str(tmp_path), *words]) == 1
+        assert fedkit(["book", *words]) == 1
         return capsys.readouterr().err
 
     assert "no parameter 'sede'" in book("run", "page", "-p", "sede", "3")
@@ -163,7 +166,7 @@ def test_the_command_line_refuses_before_anything_runs(write, capsys, tmp_path: 
     assert "parameter seed is '1:30'; expected int" in book("run", "page", "-p", "seed=1:30")
     assert "ends in .ipynb" in book("run", "page", "-o", f"{tmp_path}/x.html")
     assert not (tmp_path / "_runs").exists()
-    assert fedkit(["book", "--root", str(tmp_path), "parameters"]) == 0
+    assert fedkit(["book", "parameters"]) == 0
     assert "-p rate (float, default 0.5)" in capsys.readouterr().out
 
 
@@ -222,17 +225,6 @@ def test_a_failing_notebook_is_one_clear_error(write, tmp_path, code, limit, sai
     assert sorted(p.name for p in tmp_path.iterdir()) == ["kept.ipynb", "notebooks"]
 
 
-def test_a_page_without_its_records_says_so(write, tmp_path, monkeypatch):
-    page = write(PARAMETERS + cell("raise FileNotFoundError('no record')"))
-    for folder, said in (
-        ("elsewhere", "records are looked for in"),
-        ("results", "fails with seed"),
-    ):
-        monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path / folder))
-        with pytest.raises(NotebookError, match=said):
-            execute(page, tmp_path / "x.ipynb", {"seed": 3}, 60, page.parent)
-
-
 # ------------------------------------------------------------------------------- cache
 
 
@@ -243,7 +235,7 @@ def small_book(write, tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
     monkeypatch.setattr(build, "_installed_packages", lambda: "numpy==1")
     write(PARAMETERS.replace("seed: int = 0", 'profile: str = "smoke"'))
-    for name in ("fedkit", "results"):
+    for name in ("fedkit", "reproduction", "results"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.txt").write_text("one", "utf-8")
     (tmp_path / "requirements.lock").write_text("numpy==1\n", "utf-8")
@@ -258,7 +250,8 @@ installed_packages = build._installed_packages
 def test_whatever_a_run_depends_on_changes_its_key(small_book: Path, monkeypatch) -> None:
     page = "notebooks/page"
     keys = [Book(small_book).key(page)]
-    files = "fedkit/a.txt fedkit/new.py results/a.txt requirements.lock notebooks/page.md"
+    files = "fedkit/a.txt fedkit/new.py reproduction/a.txt results/a.txt requirements.lock"
+    files += " notebooks/page.md"
     for name in files.split():
         with open(small_book / name, "a", encoding="utf-8") as file:
             file.write("\nmore")
@@ -278,7 +271,7 @@ def test_whatever_a_run_depends_on_changes_its_key(small_book: Path, monkeypatch
     keys.append(Book(small_book).key(page))
     monkeypatch.setattr(build, "_installed_packages", installed_packages)
     keys.append(Book(small_book).key(page))
-    assert len(set(keys)) == len(keys) == 11
+    assert len(set(keys)) == len(keys) == 12
 
 
 def test_a_cell_whose_options_are_no_yaml_is_told_of_by_page(write, tmp_path) -> None:
@@ -328,8 +321,9 @@ def test_the_tables_of_all_papers_are_runs_of_one_notebook(write, tmp_path: Path
     assert book.parameters("notebooks/tables-fedms") == {"paper": "FedMS"}
 
 
-def test_what_is_missing_or_has_drifted_stops_the_build(small_book: Path, capsys) -> None:
-    build = ["book", "--root", str(small_book), "build"]
+def test_what_is_missing_or_has_drifted_stops_the_build(small_book, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(cli, "ROOT", small_book)
+    build = ["book", "build"]
     assert fedkit(build) == 1
     assert "pages without a source: book/intro" in capsys.readouterr().err
     (small_book / "book").mkdir()

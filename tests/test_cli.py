@@ -172,7 +172,7 @@ def test_seeds_only_and_dry_run(store, fedkit) -> None:
         (["compare", "fedowen", "--table", "x"], "no claims in table 'x'; tables are"),
         (["compare", "fedowen", "--verdict", "zz"], "'zz' names no verdict; choose one of"),
         (["compare", "--verdict", "reproduced"], "of one paper, such as: fedkit compare"),
-        (["book", "--root", "/nowhere", "sync"], "no _toc.yml in /nowhere"),
+        (["book", "run", "nothing"], "there is no notebook 'nothing'; there are arena, "),
         (["run", "toy", "other", "--profile", "paper"], "no cells at profile paper"),
         (["run", "toy", "table1", "--seeds", "0-3000000000"], "more than 100,000; take fewer"),
         (["fedvalue", "serve", "--tokens", "/nowhere/tokens"], "No such file or directory"),

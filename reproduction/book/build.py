@@ -9,9 +9,9 @@ The steps, each of which stops the build when it fails:
    that launch buttons point to committed files;
 4. jupyter-book renders the stage, with execution off, every warning an error, and no network.
 
-A run is *identical* if its key is: a hash of fedkit's sources, the notebook, its parameters, the
-lock file, the installed packages, the recorded results and the data folder's listing.  Nothing
-older is ever shown.
+A run is *identical* if its key is: a hash of the sources of both packages, the notebook, its
+parameters, the lock file, the installed packages, the recorded results and the data folder's
+listing.  Nothing older is ever shown.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Book:
         passing = r"(^|/)(\.|__pycache__/)|\.lock$"  # by itself: .NAME.tmp, byte code, NAME.lock
         files = [
             path
-            for folder in {self.root / "fedkit", self.root / "results", records}
+            for folder in {*(self.root / n for n in ("fedkit", "reproduction", "results")), records}
             for path in folder.rglob("*")
             if not re.search(passing, path.relative_to(folder).as_posix())
         ]
@@ -148,16 +148,11 @@ class Book:
                 raise
         return failed
 
-    def stage(
-        self, pages: Iterable[str], stage: Path | None = None, executed: Path | None = None
-    ) -> Path:
-        """Copy prose, assets and executed notebooks to a folder, same relative paths.
-
-        The folder is ``_stage`` unless another is named; `executed` stands for the kept runs.
-        """
+    def stage(self, pages: Iterable[str]) -> None:
+        """Copy prose, assets and executed notebooks to ``_stage``, same relative paths."""
         from reproduction.book.api import expand
 
-        stage = self.root / "_stage" if stage is None else stage
+        stage = self.root / "_stage"
         shutil.rmtree(stage, ignore_errors=True)
         hidden = shutil.ignore_patterns(".*", "__pycache__")
         shutil.copytree(self.root / "book", stage / "book", ignore=hidden)
@@ -166,24 +161,9 @@ class Book:
         kept = set(pages)
         (stage / "_toc.yml").write_text(_only(self.root / "_toc.yml", kept), encoding="utf-8")
         for page in kept.intersection(self.notebooks):
-            shutil.copy(executed or self.executed(page), stage / f"{page}.ipynb")
+            shutil.copy(self.executed(page), stage / f"{page}.ipynb")
         for name, text in expand(stage / "book").items():
             (stage / "book" / f"{name}.md").write_text(text, encoding="utf-8")
-        return stage
-
-    def render_page(self, page: str, executed: Path) -> Path:
-        """Render one executed notebook; links to pages that are not there stay plain text."""
-        folder = self.root / "_runs" / "pages" / Path(page).name
-        stage = self.stage([page], folder / "stage", executed)
-        shutil.rmtree(folder / "_build", ignore_errors=True)
-        command, env = rendering(stage, folder, strict=False)
-        ran = subprocess.run(
-            command, env=env, cwd=self.root, capture_output=True, text=True, check=False
-        )
-        html = folder / "_build" / "html" / f"{page}.html"
-        if ran.returncode != 0 or not html.is_file():
-            raise BookError(f"jupyter-book cannot render {Path(page).name}: {ran.stderr[-1000:]}")
-        return html
 
     def render(self, *, strict: bool = True) -> Path:
         """Render the stage with jupyter-book; return the folder of the HTML."""

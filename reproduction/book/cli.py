@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand
 
 from fedkit.checks import choice, real
+from reproduction import ROOT
 from reproduction.book.build import LIMITS, Book, BookError, say
 from reproduction.book.notebooks import (
     NotebookError,
@@ -47,14 +48,11 @@ class _Pairs(TyperCommand):
 @app.callback()
 def _book(
     context: typer.Context,
-    root: Annotated[Path | None, typer.Option(help="Folder with _toc.yml.")] = None,
     profile: Annotated[
         str, typer.Option(callback=_profile, help=f"Scale of the runs: {', '.join(LIMITS)}.")
     ] = "smoke",
 ) -> None:
-    if root is not None and not (root / "_toc.yml").is_file():
-        raise BookError(f"no _toc.yml in {root}; --root is the folder of a clone of fedkit")
-    context.obj = Book(root.resolve() if root else _find_root(Path.cwd()), profile)
+    context.obj = Book(ROOT, profile)
 
 
 @app.command()
@@ -129,7 +127,6 @@ def run(
     limit: Annotated[
         float | None, typer.Option(help="Seconds that it may take.", min=1, max=1e7)
     ] = None,
-    html: Annotated[bool, typer.Option("--html", help="Render its page as well.")] = False,
 ) -> None:
     """Run one notebook with your parameters."""
     book: Book = context.obj
@@ -137,7 +134,7 @@ def run(
     if output is not None and output.suffix != ".ipynb":
         raise BookError(
             f"--output is {output}; expected a name that ends in .ipynb, which the executed "
-            "notebook is (--html renders its page)"
+            "notebook is (fedkit book build --only renders its page)"
         )
     given: dict[str, str] = {}
     for pair in parameter or []:
@@ -153,11 +150,6 @@ def run(
     seconds = limit or LIMITS.get(given.get("profile", ""), LIMITS["smoke"])
     execute(source, target, given, seconds, source.parent)
     say(f"The executed notebook is {target}")
-    if html:
-        page = f"notebooks/{source.stem}"
-        if source.stem == "tables":
-            page += f"-{given.get('paper', parameters_of(source)['paper'].default).lower()}"
-        say(f"Its page is {book.render_page(page, target)}")
 
 
 @app.command()
@@ -179,11 +171,3 @@ def sync(context: typer.Context) -> None:
     for source in context.obj.sources:
         if write_pair(source):
             say(f"  wrote notebooks/{source.stem}.ipynb")
-
-
-def _find_root(start: Path) -> Path:
-    """Find the folder with ``_toc.yml``: here, above, or where fedkit itself lies."""
-    for folder in (start, *start.parents, Path(__file__).resolve().parents[2]):
-        if (folder / "_toc.yml").is_file():
-            return folder
-    raise BookError(f"no _toc.yml in {start} or above it; run this inside a clone of fedkit")

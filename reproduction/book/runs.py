@@ -78,8 +78,7 @@ def execute(
                     "--limit, or choose a smaller profile"
                 ) from error
             output = f"{kernel.log_file.read_text(encoding='utf-8')}\n{error}"
-            told = f"{_other(source, parameters)}{_failure(error, output)}"
-            raise NotebookError(f"{source.stem} failed: {told}") from error
+            raise NotebookError(f"{source.stem} failed: {_failure(error, output)}") from error
         finally:
             watch.cancel()
             kernel.close()
@@ -101,24 +100,6 @@ def _failure(error: Any, output: str) -> str:
     if error.ename == "AssertionError" and not error.evalue.strip():
         told = f"a finding that the page asserts in cell {error.cell_index} does not hold"
     return f"{told}\n--- the cell ---\n{error.source.strip()}"
-
-
-def _other(source: Path, given: Mapping[str, Any]) -> str:
-    """Say what was not as the page expects it: records of another folder, or parameters."""
-    results = os.environ.get("FEDKIT_RESULTS")
-    if results and not _same(results, source.parents[1] / "results"):
-        return (
-            f"records are looked for in {results}, as FEDKIT_RESULTS says, and this page reads "
-            "those of its checkout, which are missing there (unset it to use them): "
-        )
-    known = parameters_of(source)
-    other = ", ".join(f"{n} = {v!r}" for n, v in given.items() if v != known[n].default)
-    return f"what the page does or finds with its defaults fails with {other}: " if other else ""
-
-
-def _same(one: str | Path, other: Path) -> bool:
-    """Return whether two paths lead to one folder."""
-    return Path(one).expanduser().resolve() == other.resolve()
 
 
 def _warning_in(notebook: Any) -> str:
