@@ -251,9 +251,8 @@ def _remarks(
     paper: str, store: Store, profile: str, frame: pd.DataFrame, shown: pd.DataFrame
 ) -> Iterator[str]:
     """Say what the table leaves unsaid: the dagger, what is left out, where else to look."""
-    if shown["mean"].notna().all() and len(shown) == frame["mean"].notna().sum() < len(frame):
-        left = len(frame) - len(shown)
-        yield f"claims without a number of ours: {left}; see --verdict 'no record'"
+    if left := len(frame) - len(shown):
+        yield f"claims without a number of ours: {left}; the page on claims lists them"
     if frame["by_construction"].any():
         yield "by construction: holds or fails whatever the data are; counted in no other column"
     if shown["also_fits"].notna().any():
@@ -423,12 +422,10 @@ def arena(
     against: Annotated[
         str | None, typer.Option(help="Rows beside it, with commas; all by default.")
     ] = None,
-    engine: Engine = "here",
 ) -> None:
     """Run methods through the arena and print their rows among the others.
 
     Rows of the arena are computed once and kept as records; a run that was stopped goes on.
-    Methods from outside run here with any engine: a cluster need not have them.
     """
     from fedkit.arena import METHODS
     from reproduction.arena import SCENARIOS, run
@@ -445,17 +442,6 @@ def arena(
         choice("against", name, METHODS)
     sys.path.insert(0, os.getcwd())  # the method may lie in the current folder
     mine = {name: make_method(name) for name in entered}
-    if engine != "here":
-        for item in (get("arena", "truths"), get("arena", "methods")):
-            cells = [
-                c
-                for c in item.cells(profile, None)
-                if (item.name == "truths" or c.settings["method"] in rows)
-                and (not scenario or c.settings["scenario"] in scenario)
-            ]
-            _report(item.execute(
-                cells, store, on_error="continue", engine=engine,
-            ))  # fmt: skip
     typer.echo(
         f"{len(rows) + len(entered)} rows, profile {profile}; what has no record is computed first",
         err=True,  # the bars are seen in a terminal alone
@@ -476,12 +462,6 @@ def compare(
         str | None, typer.Argument(help="One paper; all, counted, by default.")
     ] = None,
     profile: Profile = "paper",
-    table: Annotated[
-        str | None, typer.Option(help="Write one table of the paper as markdown, e.g. words.")
-    ] = None,
-    verdict: Annotated[
-        str | None, typer.Option(help="Only the claims of one verdict, e.g. 'not reproduced'.")
-    ] = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="All columns, as markdown, with each command.")
     ] = False,
@@ -492,41 +472,28 @@ def compare(
 ) -> None:
     """Set a paper's claims beside the records, with a verdict on each; or count those of all."""
     from reproduction.experiments import check_records, stale_records
-    from reproduction.tables import (
-        claims_table,
-        comparison_table,
-        summary,
-        terminal_table,
-        verdict_named,
-    )
+    from reproduction.tables import claims_table, summary, terminal_table
     from reproduction.verdicts import join
 
     claims = all_claims() if paper is None else {paper: load_claims(paper)}
     if paper is None:
-        if table is not None or verdict is not None or markdown or check:
+        if markdown or check:
             raise ValueError(
-                "--table, --verdict, --markdown and --check are for the claims of one paper, such "
-                f"as: fedkit compare {next(iter(claims))} --verdict 'not reproduced'"
+                "--markdown and --check are for the claims of one paper, such as: "
+                f"fedkit compare {next(iter(claims))} --markdown"
             )
         _compare_all(claims, Store(), profile)
         return
-    if verdict is not None:
-        named = verdict.strip().lower() == "no record"  # as those may be shown
-        verdict = verdict_named("not attempted" if named else verdict)
     store = Store()
     frame = join(claims[paper], store, profile=profile)
-    if table is not None:
-        shown = frame
-        text = comparison_table(frame, table)
+    shown = frame[frame["mean"].notna()]
+    text = summary(frame).T.to_string() + "\n\n"
+    if not len(shown):
+        text += "no claim has a number"
+    elif markdown:
+        text += claims_table(shown, commands=True)
     else:
-        shown = frame[frame["mean"].notna() if verdict is None else frame["verdict"] == verdict]
-        text = summary(frame).T.to_string() + "\n\n"
-        if not len(shown):
-            text += "no claim has this verdict" if verdict else "no claim has a number"
-        elif markdown:
-            text += claims_table(shown, commands=True)
-        else:
-            text += terminal_table(shown, shutil.get_terminal_size((100, 24)).columns)
+        text += terminal_table(shown, shutil.get_terminal_size((100, 24)).columns)
     typer.echo(_why_not(text, store, profile))
     for line in _remarks(paper, store, profile, frame, shown):
         typer.echo(line)

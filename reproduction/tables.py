@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Page", "by_declaration", "by_finding", "by_paper", "captioned", "choices", "claims_listed",
     "claims_table", "comparison_table", "main_claims", "margins", "markdown", "marked_verdict",
-    "marks_told", "readings", "show", "summary", "terminal_table", "verdict_named", "verdict_text",
+    "marks_told", "readings", "show", "summary", "terminal_table", "verdict_text",
 ]  # fmt: skip
 
 
@@ -333,16 +333,6 @@ def terminal_table(frame: pd.DataFrame, width: int) -> str:
             for a, b, c, d in zip_longest(*parts, fillvalue="")
         ]
     return "\n".join(lines)
-
-
-def verdict_named(words: str) -> str:
-    """Return the verdict that is named in full, or by how no other begins."""
-    wanted = words.strip().lower()
-    fitting = [v for v in VERDICTS if v == wanted] or [v for v in VERDICTS if v.startswith(wanted)]
-    if len(fitting) != 1:
-        found = "several verdicts" if fitting else "no verdict"
-        raise ValueError(f"{words!r} names {found}; choose one of: {'; '.join(VERDICTS)}")
-    return fitting[0]
 
 
 def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:

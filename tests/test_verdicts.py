@@ -38,7 +38,6 @@ from reproduction.tables import (
     readings,
     summary,
     terminal_table,
-    verdict_named,
     verdict_text,
 )
 from reproduction.verdicts import (
@@ -715,10 +714,6 @@ def test_tables_for_a_page(frame):
     assert "`fedkit run fedowen table1" in text
     assert "✓ reproduced" in text
     assert len({line.count(" | ") for line in text.splitlines()}) == 1  # a head for every column
-    assert verdict_named("Not attempted") == NOT_ATTEMPTED
-    assert verdict_named("reproduced") == REPRODUCED
-    with pytest.raises(ValueError, match="names no verdict; choose one of: reproduced; "):
-        verdict_named("wrong")
     narrow, wide = (terminal_table(frame, width).splitlines() for width in (100, 1000))
     assert len(wide) == len(frame) + 1
     assert max(map(len, narrow)) <= 100 < max(map(len, wide))

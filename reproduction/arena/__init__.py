@@ -11,7 +11,7 @@ _HOMES = homes(
     {
         "federations": "SCENARIOS Scenario plant",
         "experiments": "scenarios",
-        "measures": "BETTER MEASURES board interval measure picture ranking summary",
+        "measures": "BETTER MEASURES board interval measure ranking summary",
         "entered": "Entered measures_of run",
     }
 )

@@ -28,15 +28,14 @@ from fedkit.intervals import Interval, bounded_interval, finite, mean_interval
 from fedkit.methods.fedccea import contribution_index
 from reproduction.arena.federations import SKEWED
 from reproduction.common import chance_above
-from reproduction.figures import Picture, dots_with_intervals
 from reproduction.overviews import gains, means
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "BETTER", "MEASURES", "board", "interval", "measure", "measure_all", "picture",
-    "ranking", "shared", "summary",
+    "BETTER", "MEASURES", "board", "interval", "measure", "measure_all", "ranking", "shared",
+    "summary",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
@@ -286,9 +285,3 @@ def board(frame: pd.DataFrame) -> pd.DataFrame:
     names = [m for m in MEASURES if m in set(frame.measure)]
     table = need("pandas", "run").DataFrame({m: _by_unit(frame, m).mean() for m in names})
     return table.reindex([m for m in dict.fromkeys(frame.method) if m in table.index])
-
-
-def picture(frame: pd.DataFrame, name: str) -> Picture:
-    """Draw all methods by one measure, best first, with intervals over scenarios."""
-    table = summary(frame, name).reset_index(names="label")
-    return dots_with_intervals(table, xlabel=MEASURES[name])
