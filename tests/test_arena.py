@@ -31,7 +31,6 @@ from fedkit.federated.adversaries import (
 )
 from fedkit.federated.policies import NoValue, SizeWeighted
 from fedkit.federated.retraining import train_with_sizes
-from fedkit.methods import fedccea
 from fedkit.streams import Streams
 from reproduction import arena
 from reproduction.arena import experiments, measures, rows
@@ -387,23 +386,6 @@ class Backwards:
 
     def values(self, view):
         return view.mean([fk.shapley(r.game()).values for r in view.rounds("negative_loss")])
-
-
-@pytest.mark.parametrize(
-    ("row", "sigmoid"), [("fedccea", "shared"), ("fedccea-connected", "connected")]
-)
-def test_rows_of_fedccea_are_its_readings_fitted_to_trainings_of_what_it_drew(row, sigmoid) -> None:
-    w = world(replace(SMALL, scenario="late"), 0)
-    view, plain = (View(w) for _ in range(2))
-    seed, sizes = plain.streams.seed, plain.sizes
-    drawn = fedccea.sample_sizes(sizes, 40, plain.n_rounds, seed) * plain.present
-    accuracy = plain.train(drawn, every_round=True)
-    fitted = fedccea.fit_aam(
-        fedccea.Simulations(drawn / sizes.mean(), accuracy), sigmoid=sigmoid, seed=seed
-    )
-    wanted = fedccea.contribution_values(fitted.quality, sizes)
-    np.testing.assert_array_equal(METHODS[row].values(view), wanted)
-    assert view.trainings == plain.trainings > 0
 
 
 def test_methods_are_found_by_what_they_are() -> None:

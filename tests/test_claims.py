@@ -10,7 +10,6 @@ import pytest
 
 from reproduction.claims import ClaimsError, claims_papers, load_claims, rules
 from reproduction.experiments import all_experiments, get, keep
-from reproduction.printed import printed_statistic
 from reproduction.records import PROFILES, Store
 from reproduction.tables import claims_table
 from reproduction.verdicts import RULES, _command, join
@@ -364,38 +363,3 @@ def test_a_table_that_cannot_be_the_printed_one_is_refused(tmp_path, old, new, w
 
 
 # ------------------------------------------------------------------- the papers' own tables
-
-
-def test_statistics_of_the_printed_tables():
-    both = np.hstack(
-        [np.array(list(FEDOWEN.tables[t].rows.values()), dtype=float) for t in ("t1", "t2")]
-    )
-    ours, others = both[-1], both[:-1]
-
-    def gain(**test):
-        return printed_statistic(FEDOWEN, {"statistic": "max_gain", **test})
-
-    for against, theirs in {
-        "worst": others.min(0), "best": others.max(0), "mean": others.mean(0), "fedavg": both[0]
-    }.items():  # fmt: skip
-        assert gain(against=against, relative=False) == pytest.approx((ours - theirs).max())
-        most = 100 * (ours / theirs - 1).max()
-        assert gain(against=against, relative=True) == pytest.approx(most)
-    # By hand: Table 1, MNIST, 0.05 (column 4) and Table 2, CIFAR-10, 0.1 (column 15 + 11).
-    assert np.flatnonzero(ours < others.max(axis=0)).tolist() == [4, 26]
-    assert printed_statistic(FEDOWEN, {"statistic": "columns_not_best"}) == 2
-    assert printed_statistic(FEDOWEN, {"statistic": "largest_shortfall"}) == pytest.approx(0.31)
-    lowest = printed_statistic(FEDOWEN, {"statistic": "lowest_where_not_best"})
-    assert lowest == ours[[4, 26]].min()
-    column = {"scheme": "var", "measure": "accuracy", "budget": 2}
-    quoted = {"statistic": "printed_number", "table": "t5", "row": "fedvalue", "column": column}
-    assert printed_statistic(CLAIMS["fedvalue"], quoted) == 0.746  # the text has 0.750
-    best = {"statistic": "columns_best", "table": "t1", "row": "fedms"}
-    # not CIFAR-10 under Dir(10), MNIST under Dir(0.1)
-    assert printed_statistic(CLAIMS["fedms"], best) == 4
-    behind = {"statistic": "smallest_lead", "table": "t1", "row": "fedms", "against": "greedyfed"}
-    assert printed_statistic(CLAIMS["fedms"], behind) == pytest.approx(89.62 - 89.73)
-    value = CLAIMS["fedvalue"]
-    exceeds = dict(value["fedvalue.percent.exceeds"].test)
-    by_hand = (0.016 / 0.714) / (0.010 / 0.734) - 1
-    assert printed_statistic(value, exceeds) == pytest.approx(100 * by_hand)

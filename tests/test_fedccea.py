@@ -11,7 +11,6 @@ from fedkit.federated.retraining import InOrder, train_with_sizes
 from fedkit.learning.training import train_clients
 from fedkit.methods import optimisers
 from fedkit.methods.fedccea import Fit, Simulations, contribution_index, fit_aam
-from reproduction.experiments import get
 from reproduction.fedccea import experiments as n
 from reproduction.fedccea import run as runs
 from reproduction.fedccea import valuing as fits
@@ -147,30 +146,6 @@ def test_test_images_are_split_in_halves():
     rows = [sorted(tuple(x.flatten().tolist()) for x in part.x_test) for part in (f, *parts)]
     assert abs(len(rows[1]) - len(rows[2])) <= 1
     assert sorted(rows[1] + rows[2]) == rows[0]
-
-
-def test_cells_cover_the_papers_settings():
-    full, reduced = (get("fedccea", "contribution").cells(p) for p in ("paper", "laptop"))
-    full = [c for c in full if c.settings["data"] != "femnist"]
-    assert [c.seeds for c in full] == [(seed,) for _ in range(2 * 3 * 5) for seed in (0, 1, 2)]
-    mnist = next(c.settings for c in full if c.settings["dataset"] == "mnist")
-    assert (mnist["epochs"], mnist["batch_size"], mnist["lr"]) == (3, 32, 0.001)
-    assert (mnist["clients"], mnist["rounds"], mnist["simulations"]) == (20, 50, 100)
-    for a, b in zip(full, reduced, strict=True):  # all but samples and rate, or batches
-        differ = {k for k in a.settings if a.settings[k] != b.settings[k]}
-        assert differ == {"samples", "lr" if a.settings["dataset"] == "mnist" else "batch_size"}
-    dealt = get("fedccea", "dealt").cells("laptop")
-    assert {c.settings["distribution"] for c in dealt} == {"strong"}
-    assert len(dealt) == 2 * 2 * 3  # data sets, clean and noisy, seeds
-
-
-def test_the_papers_emnist_is_by_class_beside_the_letters():
-    def emnist(profile):
-        settings = [c.settings for c in get("fedccea", "contribution").cells(profile)]
-        return {(s["data"], s["weak"], s["strong"]) for s in settings if s["dataset"] == "emnist"}
-
-    assert emnist("laptop") == {("emnist-letters", 13, 2)}
-    assert emnist("paper") == {("emnist-letters", 13, 2), ("femnist", 30, 5)}
 
 
 # Values at equal cost
@@ -348,10 +323,7 @@ def test_values_round_by_round_are_those_of_each_rounds_own_game():
     assert valued.evaluations["tmc-sv-rounds"] > valued.evaluations["loo-rounds"]
 
 
-def test_round_by_round_cells_are_those_of_the_tables_with_two_to_four_walks():
-    cells, tables = (get("fedccea", name).cells("laptop") for name in ("rounds", "contribution"))
-    assert len(cells) == 3 * len(tables)
-    assert {c.settings["permutations"] for c in cells} == {2, 3, 4}
+def test_a_cell_of_values_round_by_round_has_the_metrics_of_the_tables():
     cell = Cell("smoke", "fedccea", "rounds", asdict(NOISY) | {"permutations": 2}, (0,))
     (measured,) = runs.run_by_rounds(cell, "cpu", False)
     for method in ("loo-rounds", "tmc-sv-rounds"):

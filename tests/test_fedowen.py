@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 
 from fedkit.estimators import estimate
-from fedkit.federated.policies import Proportional, UniformSelection
 from fedkit.games.exact import semivalue
 from fedkit.games.game import Game, normalise, table_game
 from fedkit.games.valuation import Valuation
-from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling, OwenTwins, Softmax
+from fedkit.methods.fedowen import OwenTwins
 from reproduction import overviews
 from reproduction.common import accuracies, accuracy_curve, settings_in_cell
 from reproduction.experiments import get
@@ -101,12 +100,7 @@ def test_at_the_papers_budget_the_text_has_two_masks_and_one():
     assert masks.all(axis=1).tolist() == [False, True, False]
 
 
-def test_banzhaf_rescaled_is_twice_what_is_printed_and_measured_alike():
-    def valued(method):
-        cell = Cell("smoke", "fedowen", "readings", asdict(replace(SMALL, method=method)), (0,))
-        [result] = paper.run_cell(cell, "cpu", False)
-        return result["metrics"]
-
+def test_banzhaf_rescaled_is_twice_what_is_printed():
     r = [object()]
     plain, doubled = (paper.strategy(replace(SMALL, method=m)).value
                       for m in ("banzhaf", "banzhaf-rescaled"))  # fmt: skip
@@ -115,7 +109,6 @@ def test_banzhaf_rescaled_is_twice_what_is_printed_and_measured_alike():
     [found] = paper._Doubled(Always(given))(r)
     assert found.values.tolist() == [1.0, -0.5]
     assert found.standard_errors.tolist() == [0.2, 0.4]
-    assert valued("banzhaf-rescaled")["error"] > 0
 
 
 @dataclass(frozen=True)
@@ -144,56 +137,9 @@ def test_bad_input_is_one_sentence(call, message):
         call()
 
 
-def test_rows_share_scheduler_and_aggregation():
-    def row(method):
-        return paper.strategy(replace(SMALL, method=method))
-
-    ready = FedOwen(OwenSampling(levels=3), 24, EpsilonGreedy(0.2)).strategy()
-    assert paper.strategy(replace(SMALL, method="fedowen", levels=3, epsilon=0.2)) == ready
-    shared = [row(m) for m in ("mc", "gtg", "shapfed", "fedowen", "exact")]
-    assert {(s.select, s.aggregate) for s in shared} == {(EpsilonGreedy(), Softmax())}
-    blind, without = row("random-values-no-adaptive"), row("fedowen-no-adaptive")
-    assert blind.select == without.select == UniformSelection()
-    assert (without.value, without.aggregate) == (row("fedowen").value, Softmax())
-    assert isinstance(row("shapfed-proportional").aggregate, Proportional)
-    assert isinstance(row("fedavg").select, UniformSelection)
-
-
 # runs and cells
 
 SMALL = replace(SCALES["smoke"].bases[0], alpha=0.1, imbalance=0.1, rounds=4, exact_every=2)
-
-
-def test_cells_cover_the_papers_tables_and_every_experiment_carries_controls():
-    for name in ("table1", "table2"):
-        cells = [c.settings for c in get("fedowen", name).cells("paper", range(10))]
-        assert len({(c["dataset"], c["alpha"]) for c in cells}) == 15
-        assert {c["method"] for c in cells} == set(experiments.METHODS)
-        assert {c["model"] for c in cells if c["dataset"] == "cifar10"} == {"resnet18"}
-    for name in ("table1", "table2", "sweep_levels", "sweep_epsilon", "classwise"):
-        for profile in SCALES:
-            methods = {c.settings["method"] for c in get("fedowen", name).cells(profile)}
-            assert set(experiments.CONTROLS) <= methods, name
-    for name in ("sensitivity", "reduced"):
-        methods = {c.settings["method"] for c in get("fedowen", name).cells("paper")}
-        assert {"fedavg", "fedowen", "random-values", "uniform"} <= methods
-    places = {(c.settings["data"], c.settings["alpha"], c.settings["split"])
-              for c in get("fedowen", "classwise").cells("paper")}  # fmt: skip
-    assert places == {(d, a, "class") for d in ("mnist", "fashionmnist") for a in (0.01, 0.1)}
-
-
-def test_a_setting_that_came_later_is_in_a_cell_only_where_it_differs():
-    young = {"beta_second", "tail", "no_gain"}
-    for name in ("table1", "table2", "sensitivity", "round_errors", "low_gain"):
-        for cell in get("fedowen", name).cells("paper"):
-            assert not young & set(cell.settings)
-            assert paper.Setting.of(cell).tail == "train"
-    cells = get("fedowen", "readings").cells("smoke")
-    for name in young:
-        others = [c for c in cells if name in c.settings]
-        assert others
-        assert all(settings_in_cell(paper.Setting.of(c)) == c.settings for c in others)
-    assert len(set(cells)) == len(cells)
 
 
 def test_the_test_set_has_the_long_tail_where_the_setting_says_so():
@@ -240,16 +186,6 @@ def test_rounds_without_a_gain_are_counted_and_handled_as_the_setting_says():
 def test_beta_parameters_reach_the_estimator():
     row = paper.strategy(replace(SMALL, method="weightedshap", beta=1.0, beta_second=4.0))
     assert row.value.estimator.beta == (1.0, 4.0)
-
-
-def test_both_readings_of_figure_3_are_cells():
-    cells = [c.settings for c in get("fedowen", "sweep_levels").cells("laptop")]
-    budgets = {
-        grows: sorted({paper.Setting(**c).budget for c in cells
-                       if c["budget_grows"] is grows and c["method"] == "fedowen"})
-        for grows in (True, False)
-    }  # fmt: skip
-    assert budgets == {True: [20, 40, 80, 160], False: [40]}  # N x M = 10 x 4
 
 
 def test_errors_are_measured_in_table_1_and_elsewhere_on_the_first_block_of_seeds():
