@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -28,10 +27,9 @@ from reproduction.fedowen.errata import (
     walk_mean,
 )
 from reproduction.fedowen.experiments import SCALES
+from reproduction.fedowen.tables import by_seed
 from reproduction.fedtsv import run as fedtsv
 from reproduction.records import Cell
-
-by_seed = partial(overviews.by_seed, labels=findings.LABELS)
 
 HALVES = table_game([0.0, 0.4, 0.0, 0.7, 0.0, 0.4, 0.9, 1.0])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -16,6 +17,7 @@ from reproduction.overviews import lead, seeds_told, where
 from reproduction.tables import Page, captioned, choices, claims_table, comparison_table
 from reproduction.tables import main_claims as claims_in_words
 
+by_seed = partial(overviews.by_seed, labels=LABELS)
 PAGE = Page(Evaluation)
 every = PAGE.every
 
