@@ -21,7 +21,6 @@ from fedkit.arena import METHODS as ROWS
 from fedkit.arena import agreement, play
 from reproduction.arena.federations import Scenario, plant
 from reproduction.arena.rows import APART
-from reproduction.common import setting_of
 from reproduction.records import Store
 
 RECORD = Path(__file__).parents[1] / "results" / "arena-seed.json"
@@ -32,9 +31,7 @@ PLACE = ("dataset", "scenario", "seed", "method")
 def agreements(seeds: int) -> Iterator[dict[str, Any]]:
     """Agreement with retraining of every method on every federation, trained with another seed."""
     known = {tuple(row[k] for k in PLACE): row for row in json.loads(RECORD.read_text())}
-    truths = [
-        (setting_of(Scenario, r.cell), r) for r in Store().records("paper", "arena", "truths")
-    ]
+    truths = [(Scenario.of(r.cell), r) for r in Store().records("paper", "arena", "truths")]
     for seed, (s, record) in product(range(seeds), truths):
         if s.scenario == "late":
             continue

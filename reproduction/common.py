@@ -34,7 +34,7 @@ T = TypeVar("T")
 __all__ = [
     "Cell", "Experiment", "Setting", "Tiny", "accuracies", "accuracy_curve", "blocks",
     "chance_above", "dataset", "each_seed", "experiment", "identity", "in_place", "later",
-    "lockstep", "product", "register", "result", "setting_of", "settings_in_cell",
+    "lockstep", "product", "register", "result", "settings_in_cell",
     "tested_rounds", "trace", "tracer",
 ]  # fmt: skip
 
@@ -71,19 +71,14 @@ def settings_in_cell(setting: Any) -> dict[str, Any]:
     return {name: value for name, value in asdict(setting).items() if name not in left_out}
 
 
-def setting_of(kind: type[T], cell: Cell) -> T:
-    """Return the setting of a cell; what its class has no field for is left out."""
-    known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{k: v for k, v in cell.settings.items() if k in known})
-
-
 class Setting:
     """What the settings of all papers, frozen dataclasses, have in common."""
 
     @classmethod
     def of(cls, cell: Cell) -> Self:
-        """Return the setting of a cell; see :func:`setting_of`."""
-        return setting_of(cls, cell)
+        """Return the setting of a cell; what its class has no field for is left out."""
+        known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+        return cls(**{k: v for k, v in cell.settings.items() if k in known})
 
 
 def result(

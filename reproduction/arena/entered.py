@@ -15,7 +15,6 @@ from reproduction.arena import experiments
 from reproduction.arena.federations import SCENARIOS, Scenario
 from reproduction.arena.measures import board, measure_all, shared
 from reproduction.arena.rows import method_result, truth_result
-from reproduction.common import setting_of
 from reproduction.experiments import get
 from reproduction.records import Cell, Store
 
@@ -145,7 +144,7 @@ def measures_of(store: Store, profile: str = "paper") -> Entered:
 
     def read(experiment: str) -> Iterable[tuple[str, Place, Result]]:
         for record in store.records(profile, "arena", experiment):
-            settings, s = record.cell.settings, setting_of(Scenario, record.cell)
+            settings, s = record.cell.settings, Scenario.of(record.cell)
             name = str(settings.get("method", ""))
             if experiment == "entries":
                 name = f"{name}@{settings.get('commit')}"

@@ -47,14 +47,14 @@ def seeds_of(profile: str, setting: object = None) -> list[tuple[int, ...]]:
 @common.each_seed
 def run_truths(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Run a cell of the truths."""
-    return truth_result(common.setting_of(Scenario, cell), seed)
+    return truth_result(Scenario.of(cell), seed)
 
 
 @common.each_seed
 def run_method(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Run a cell of a method."""
     method = METHODS[cell.settings["method"]]
-    return method_result(method, common.setting_of(Scenario, cell), seed)
+    return method_result(method, Scenario.of(cell), seed)
 
 
 def _guarded(cell: Cell, device: Any, progress: bool) -> list[dict[str, Any]]:
@@ -94,7 +94,7 @@ class _ByLoss(View):
 
 def _by_loss(cell: Cell, device: Any) -> dict[str, Any]:
     """Values of the same method, by loss; a network's fit to losses hangs on rounding."""
-    method, planted = METHODS[cell.settings["method"]], plant(common.setting_of(Scenario, cell), 0)
+    method, planted = METHODS[cell.settings["method"]], plant(Scenario.of(cell), 0)
     if isinstance(method, Simulated):
         return {}
     return {"by_loss": by_role(planted, method.values(_ByLoss(planted.world)))}

@@ -16,7 +16,7 @@ import torch
 
 from fedkit.arena import World
 from fedkit.checks import one_line
-from fedkit.datasets import Dataset, load
+from fedkit.datasets import Dataset
 from fedkit.federated.adversaries import (
     Adversaries,
     FeatureNoise,
@@ -33,6 +33,7 @@ from fedkit.federated.rounds import Plan
 from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
+from reproduction import common
 
 __all__ = ["SCENARIOS", "Planted", "Scenario", "plant"]
 
@@ -70,49 +71,24 @@ SKEWED = ("labels", "skewed-free-riders", "skewed-wrong-labels")
 TRICKS = ("duplicates", "split")
 
 
-@lru_cache(maxsize=2)
-def _dataset(name: str) -> Dataset:
-    """Return an image data set, read once."""
-    return load(name)
-
-
 @dataclass(frozen=True)
-class Scenario:
-    """One planted truth at one size, all seeds apart.
+class Scenario(common.Setting):
+    """One planted truth at one size, all seeds apart."""
 
-    Attributes
-    ----------
-    dataset, scenario : str
-        An image data set, and a name of :data:`SCENARIOS`.
-    model : str
-    clients, participants, rounds : int
-        Roles before any trick, clients asked in a round, rounds.
-    samples : int
-        Training images per client, on average.
-    validation, seen : int
-        Images that the server holds, and how many of them methods and utilities get to see.
-    test : int
-        Test images.
-    epochs, batch_size, lr : int, int, float
-        Local training, plain SGD.
-    before : bool
-        The federation before the trick was played ("duplicates" and "split").
-    """
-
-    dataset: str
-    scenario: str
+    dataset: str  # of images
+    scenario: str  # a name of SCENARIOS
     model: str = "mlp-32"
-    clients: int = 10
-    participants: int = 10
+    clients: int = 10  # roles before any trick
+    participants: int = 10  # of a round
     rounds: int = 8
-    samples: int = 60
-    validation: int = 1000
-    seen: int = 1000
+    samples: int = 60  # training images per client, on average
+    validation: int = 1000  # images that the server holds
+    seen: int = 1000  # of these, by methods and utilities
     test: int = 2000
     epochs: int = 2
     batch_size: int = 20
     lr: float = 0.1
-    before: bool = False
+    before: bool = False  # the federation before the trick was played
 
     @property
     def local(self) -> LocalSGD:
@@ -123,32 +99,17 @@ class Scenario:
 @one_line
 @dataclass(frozen=True, eq=False)
 class Planted:
-    """A federation, and what is known of its clients; arrays are in the order of the clients.
+    """A federation, and what is known of its clients; arrays are in the order of the clients."""
 
-    Attributes
-    ----------
-    world : World
-        The federation, whose validation images are those that are seen, and its training.
-    role : int64[n]
-        Role of each client.
-    quality : float64[n]
-        In [0, 1]; all alike where nothing is planted in what a client is worth.
-    bad : bool[n]
-        Clients whom a method should value least: misbehaving, or (graded noise) worse than one
-        half.  Nobody among Mavericks, whom retraining and planting rank against each other, nor
-        among those who come late, which presence alone gives away.
-    groups : tuple of tuple of int
-        Clients whose data were drawn alike, or are the same.
-    trick : tuple of int
-        The client who plays a trick, and its further part.
-    """
-
-    world: World
-    role: IntArray
-    quality: FloatArray
+    world: World  # its validation images are those that are seen
+    role: IntArray  # [n]
+    quality: FloatArray  # [n], in [0, 1]; all alike where nothing is planted in what one is worth
+    # [n], whom a method should value least: misbehaving, or (graded noise) worse than one half.
+    # Nobody among Mavericks, whom retraining and planting rank against each other, nor among those
+    # who come late, which presence alone gives away.
     bad: npt.NDArray[np.bool_]
-    groups: tuple[tuple[int, ...], ...]
-    trick: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]  # whose data were drawn alike, or are the same
+    trick: tuple[int, ...]  # the client who plays a trick, and its further part
 
 
 def _pool(data: Dataset, s: Scenario, rng: np.random.Generator) -> Dataset:
@@ -205,7 +166,7 @@ def plant(s: Scenario, seed: int) -> Planted:
         scheme = Dirichlet(0.3, by="client")
     elif name == "mavericks":
         scheme = Mavericks(2, others=IID())
-    data = _pool(_dataset(s.dataset), s, Streams(seed).generator("arena", "pool"))
+    data = _pool(common.dataset(s.dataset), s, Streams(seed).generator("arena", "pool"))
     f = make_federation(
         data, n, scheme, seed, validation=s.validation / len(data.y_train), empty="refill",
     )  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -13,12 +12,11 @@ import pandas as pd
 
 from fedkit.arena import METHODS, SAMPLED, agreement, sees
 from fedkit.intervals import Interval, finite, mean_interval, paired_interval, paired_p_value
-from reproduction import ROOT
+from reproduction import ROOT, overviews
 from reproduction.arena.entered import Entered, measures_of
 from reproduction.arena.federations import SKEWED
 from reproduction.arena.measures import interval, summary
 from reproduction.common import chance_above
-from reproduction.records import Store
 
 LABELS = {
     "exact": "exact values by accuracy",
@@ -71,12 +69,10 @@ TESTS = {"exact-loss": lambda k: 2**k, "proxy": lambda k: 6 * k, "loo-loss": lam
 PLACE = ["dataset", "scenario", "seed"]
 
 
-@dataclass(frozen=True, eq=False)
-class Evidence:
+class Evidence(overviews.Evaluation):
     """The arena's records of a profile, and what they measure."""
 
-    records: str = "paper"
-    store: Store = field(default_factory=Store)
+    paper = "arena"
 
     @cached_property
     def entered(self) -> Entered:
