@@ -169,16 +169,9 @@ def experiment(
 ) -> Experiment:
     """Register an experiment whose cells are every setting with every block of its seeds.
 
-    Parameters
-    ----------
-    settings : callable
-        ``settings(profile)`` lists dataclasses, or mappings.
-    seeds : callable
-        ``seeds(profile, setting)`` gives a setting's own blocks of seeds.
-    run : callable, optional
-        Run function of a cell; by default that of the first golden run.
-    block : int, optional
-        The most seeds of a cell where they are named by the caller; left out, all are in one.
+    ``settings(profile)`` lists dataclasses or mappings, ``seeds(profile, setting)`` a setting's own
+    blocks of seeds; of seeds that a caller names at most `block` are in a cell. `run` is by default
+    that of the first golden run.
     """
 
     def cells(profile: str, chosen: Sequence[int] | None = None) -> list[Cell]:
@@ -234,10 +227,7 @@ def accuracy_curve(rounds: pd.DataFrame) -> dict[str, list[float]]:
 def accuracies(rounds: pd.DataFrame) -> dict[str, float]:
     """Test accuracy in percent: at the end, mean of the last ten rounds, and the best.
 
-    A model that ends in NaN has the accuracy NaN, at the end and over the last rounds.
-
-    `rounds` are those of one run, with columns ``round`` and ``accuracy`` (NaN where it was not
-    taken).
+    `rounds` are those of one run; one that ends in NaN has NaN at the end and over the last rounds.
     """
     tested = tested_rounds(rounds)
     late = tested[tested["round"] > rounds["round"].max() - 10]

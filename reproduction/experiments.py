@@ -55,29 +55,15 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table or figure of a paper as something that can be run: ``fedkit run <paper> <name>``.
-
-    Parameters
-    ----------
-    cells : callable
-        ``cells(profile, seeds)`` lists the cells of a profile; ``seeds=None`` means the
-        profile's own seeds.
-    run : callable
-        ``run(cell, device, progress)`` returns one result per seed.
-    golden : tuple of Tiny
-        The small runs that answer for its cells.
-    entry : str, optional
-        How a row is called that a method of your own has taken, such as ``"{}"``; left out, the
-        experiment has no such rows.
-    """
+    """One table or figure of a paper that can be run: ``fedkit run <paper> <name>``."""
 
     paper: str
     name: str
     title: str
-    cells: Callable[[str, Sequence[int] | None], list[Cell]]
+    cells: Callable[[str, Sequence[int] | None], list[Cell]]  # of profile and seeds, None: its own
     run: RunFunction
-    golden: tuple[Tiny, ...] = ()
-    entry: str | None = None
+    golden: tuple[Tiny, ...] = ()  # the small runs that answer for its cells
+    entry: str | None = None  # how a row with a method of your own is called; None: there is none
 
     def behaviours(self, cell: Cell) -> dict[str, int]:
         """Return the golden runs that answer for a cell, and what each is at."""
@@ -119,17 +105,10 @@ class Experiment:
     ) -> Outcome:
         """Compute the seeds that no record holds, and record each cell as soon as it is done.
 
-        Parameters
-        ----------
-        anew : {"missing", "stale", "all"}
-            Which seeds are computed: those without a record, those of stale ones too, or all.
-        jobs : int
-            Processes of this machine that share the cells.
-        engine : {"here", "ray"}
-            "ray" hands the cells to Ray: to the cluster that ``RAY_ADDRESS`` names, else to this
-            machine.  Nodes compute and return; this process alone writes.
-        on_error : {"stop", "continue"}
-            Whether the first failure raises :class:`CellError` or is kept in the outcome.
+        `anew`: "missing" seeds, those of "stale" records too, or "all". `engine` "ray" hands the
+        cells to the cluster that ``RAY_ADDRESS`` names, else to Ray on this machine; this process
+        alone writes. With `on_error` "stop" the first failure raises CellError, with "continue" the
+        outcome keeps it.
         """
         outcome, waiting = Outcome(), []
         for cell in dict.fromkeys(cells):
@@ -340,9 +319,8 @@ def stale_records(store: Store) -> dict[str, list[str]]:
 def check_records(store: Store) -> list[str]:
     """Return one sentence per problem of a store; an empty list means that all is well.
 
-    Problems are: a record that is unreadable, misplaced or over the size limit, or does not name
-    the golden runs that answer for it.  A stale record is none: it is shown as stale wherever its
-    numbers are.
+    Problems are records that are unreadable, misplaced or over the size limit, or do not name the
+    golden runs that answer for them. A stale record is none: it is shown as stale.
     """
     problems = []
     for path in store.paths():

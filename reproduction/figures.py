@@ -60,14 +60,8 @@ def circles_of_clients(
 ) -> Picture:
     """Draw who holds what as circles: clients along, classes up, area = number of examples.
 
-    Parameters
-    ----------
-    counts : mapping of str to array of shape (clients, classes)
-        Label counts; one panel each, three in a row, with the key as its title.
-    special : int
-        The first so many clients get a colour of their own, and a legend.
-    names : pair of str
-        Legend: the special clients, and the rest.
+    `counts` are label counts [clients, classes] by the title of their panel; the first `special`
+    clients have a colour of their own, and `names` are the legend of these and the rest.
     """
     tables = {title: np.asarray(held, dtype=float) for title, held in counts.items()}
     picture, axes, columns = grid(len(tables), 3, 0.4, 2.8, "row")
@@ -96,18 +90,11 @@ def dots_of_clients(
     ylabel: str,
     level: float | None = None,
 ) -> Picture:
-    """Draw one dot per client, in panels of one method each; kinds differ in colour and marker.
+    """Draw one dot per client, [clients] by the title of a panel; kinds differ in colour and
+    marker.
 
-    Parameters
-    ----------
-    values : mapping of str to array of shape (clients,)
-        One panel each, with the key as its title.
-    kinds : sequence of str
-        Kind of each client; kinds appear in the order in which they are first met.
-    ylabel : str
-        Quantity and unit.
-    level : float, optional
-        A horizontal line, such as the weight of everybody alike.
+    `ylabel` is quantity and unit; `level` is a horizontal line, such as the weight of everybody
+    alike.
     """
     drawn = {title: np.asarray(heights, dtype=float) for title, heights in values.items()}
     names = np.asarray(kinds)
@@ -146,19 +133,8 @@ def curves_with_bands(
 ) -> Picture:
     """Draw mean curves over `x` with bands of 95% over the repeated rows; one seed has no band.
 
-    Parameters
-    ----------
-    tidy : DataFrame
-        One row per seed, series and place; columns `x`, `y`, `hue`.
-    xlabel, ylabel : str, optional
-        Axis labels with units; the column names if left out.
-    order : sequence of str, optional
-        Series in the order that fixes colours and markers; those absent from `tidy` only keep
-        their place, so that a method looks the same in every figure.
-    within : pair of float
-        Range that the quantity can have; bands are cut to it, as intervals are in tables.
-    axis : Axes, optional
-        Draw into this axes of :func:`panels` instead of a new figure.
+    `tidy` has a row per seed, series (`hue`) and place. `order` fixes colours and markers, so that
+    a method looks the same in every figure; bands are cut to what the quantity can be, `within`.
     """
     axis = panels()[1][0, 0] if axis is None else axis
     handles = []
@@ -193,12 +169,8 @@ def error_against_evaluations(
 ) -> Picture:
     """Draw estimation error against the evaluations spent, both on logarithmic axes.
 
-    Parameters
-    ----------
-    tidy : DataFrame
-        One row per estimator, budget and seed: columns evaluations, error and estimator.
-    exact : int, optional
-        Cost of the exact value (2**n evaluations), drawn as a marked vertical line.
+    `tidy` has columns evaluations, error and estimator; `exact`, the cost of the exact value, is a
+    marked vertical line.
     """
     picture = curves_with_bands(
         tidy, "evaluations", "error", "estimator", xlabel=xlabel, ylabel=ylabel, log_x=True,
@@ -230,13 +202,8 @@ def _dots(axis: Axes, at: FloatArray, rows: DataFrame, k: int, name: str) -> lis
 def dots_with_intervals(table: DataFrame, *, xlabel: str) -> Picture:
     """Draw claimed beside measured: our mean with its interval, the paper's number hollow.
 
-    Parameters
-    ----------
-    table : DataFrame
-        One row per line of the figure, drawn from the top: columns label, mean, low and high (a
-        95% interval) and, if there are any, paper; NaN where there is no number.
-    xlabel : str
-        Quantity and unit.
+    `table` has a row per line, from the top: columns label, mean, low, high and, if there are any,
+    paper; NaN where there is no number.
     """
     axis, rows = panels(height=0.9 + 0.32 * len(table))[1][0, 0], np.arange(float(len(table)))
     handles = _dots(axis, rows, table, 0, "measured, 95% interval")
@@ -254,17 +221,8 @@ def forests(
 ) -> Picture:
     """Draw means with their intervals, a panel per setting and a line per label, on one scale.
 
-    Parameters
-    ----------
-    frames : mapping of str to DataFrame
-        By series, which have a colour each: index (setting, label), columns mean, low and high; if
-        there is a column paper, its numbers are drawn hollow.
-    xlabel : str
-        Quantity and unit.
-    columns : int
-        Panels beside each other; fewer where there are fewer settings.
-    level : float or several, optional
-        Vertical lines, such as no difference.
+    `frames` by series, which have a colour each: index (setting, label), columns mean, low, high
+    and, drawn hollow, paper; `columns` panels stand in a row, `level` are vertical lines.
     """
     shown = [frame.dropna(subset="mean") for frame in frames.values()]
     titles, labels = (

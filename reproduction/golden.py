@@ -63,38 +63,21 @@ class Tiny:
 
     Every cell is answered for by the run of its method, and by one run for each setting that turns
     on other code than the base does.
-
-    Parameters
-    ----------
-    name : str
-        First part of the names of the golden runs.
-    run : callable
-        The run function of an experiment.
-    base : mapping
-        Settings of a small cell: seconds, one seed, data that are always there.
-    by : str, optional
-        The setting that names the method, e.g. ``"method"``.
-    switches : mapping
-        Settings that choose code, ``"name"`` or ``"name=value"`` for this value alone, each with
-        what else its run changes in the base (the method that the setting acts on, say).
-    slack : mapping
-        By pattern of a name: by how much a number may differ in all.  What counts images (accuracy,
-        values that are differences of accuracies) may move by a few of the small set's.
-    more : callable, optional
-        ``more(cell, device)`` returns numbers to compare beside what the run function records,
-        such as the final model, where a record holds counts of images only.
-    felt : mapping
-        By name of a golden run, or a pattern: settings of a second small run, in which what the
-        run is named for acts where the first hardly feels it (a tolerance that is reached, say).
     """
 
-    name: str
+    name: str  # first part of the names of the golden runs
     run: RunFunction
-    base: Mapping[str, Any]
-    by: str | None = None
+    base: Mapping[str, Any]  # settings of a small cell: seconds, data that are always there
+    by: str | None = None  # the setting that names the method
+    # settings that choose code, "name" or "name=value" for this value alone, each with what else
+    # its run changes in the base
     switches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # by pattern of a name: by how much a number may differ in all, where it counts images
     slack: Mapping[str, float] = field(default_factory=dict)
+    # ``more(cell, device)``: numbers to compare beside what the run function records
     more: Callable[[Cell, Any], Mapping[str, Any]] | None = None
+    # by name of a golden run, or a pattern: settings of a second small run, in which what it is
+    # named for acts where the first hardly feels it (a tolerance that is reached, say)
     felt: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def runs(self, settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

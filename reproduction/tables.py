@@ -260,15 +260,10 @@ def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
 
 
 def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """List every claim of several papers, for a table to be searched, sorted and filtered.
+    """List every claim of several papers as text, what is judged first.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per claim as text, what is judged first.
-    dict
-        How `reproduction.figures.finder` shows it: the columns that filter, the numbers that sort,
-        and rule, note, place and command, which are folded below each claim.
+    Also returns how `reproduction.figures.finder` shows it: the columns that filter, the numbers
+    that sort, and rule, note, place and command, which are folded below each claim.
     """
     pd = need("pandas", extra="run")
     rows = []
@@ -338,14 +333,8 @@ def terminal_table(frame: pd.DataFrame, width: int) -> str:
 def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
     """Write one of the paper's tables, as markdown: paper, ours and the verdict in each cell.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        All rows of :func:`~.join.join`.
-    table : str
-        Id of the block in the claims file, such as ``"t1"``, or ``"o1"`` of orderings.
-    **column
-        Keep the columns with these values only, e.g. ``dataset="mnist"``.
+    `table` is the id of a block of claims, such as "t1", or "o1" of orderings; `column` keeps the
+    columns with these values only.
     """
     cells: dict[str, dict[str, str]] = {}
     heads: dict[str, None] = {}

@@ -519,20 +519,13 @@ def moved_by(
 def join(
     claims: Claims, store: Store | None = None, *, profile: str = "paper", scale: str = "paper"
 ) -> pd.DataFrame:
-    """Judge every claim of a paper by the records of one profile.
+    """Judge every claim of a paper by the records of one profile: a row each, with :data:`COLUMNS`.
 
     Only records of the ``paper`` profile, made by the paper's protocol on the paper's data, are
     judged; with `scale`, those of another profile, whose verdicts have no place in a report of the
-    paper.  Numbers of other runs, where there are no others, are shown as "run, not judged".
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per claim, in the order of the file, with the columns :data:`COLUMNS`; ``mean``,
-        ``low``, ``high`` and ``difference`` are in the claim's unit and NaN where there is none.
-        ``also_fits``, of a reproduced cell of a table, counts those of the ``other_rows`` of its
-        column whose printed number ours would have reproduced as well.  ``values`` are ours, one
-        per seed, and ``entry`` is the :class:`~reproduction.claims.Claim`.
+    paper. Numbers of other runs, where there are no others, are shown as "run, not judged". Numbers
+    are in the claim's unit, NaN where there is none; ``also_fits``, of a reproduced cell of a
+    table, counts those of the ``other_rows`` of its column that ours would have reproduced as well.
     """
     pd = need("pandas", extra="run")
     measured = Measured(claims, Store() if store is None else store, profile, scale)

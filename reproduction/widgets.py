@@ -27,15 +27,7 @@ __all__ = ["Shown", "finder", "slider", "table"]
 
 
 class Shown:
-    """What a notebook shows by itself.
-
-    Attributes
-    ----------
-    html, text : str
-        On a page, and where there is none.
-    png : str or None
-        A picture in base64, for where HTML is not shown.
-    """
+    """What a notebook shows by itself: HTML, text where there is none, and a picture in base64."""
 
     def __init__(self, html: str, text: str, png: str | None = None) -> None:
         self.html, self.text, self.png = html, text, png
@@ -62,19 +54,12 @@ def table(
     *,
     cards: bool = False,
 ) -> Shown:
-    """Show a table with a caption.
+    """Show a table with a caption; words in backticks are code.
 
-    Parameters
-    ----------
-    shown : DataFrame, Series or str
-        Text is a table in Markdown, with a row of rules below its head.
-    caption : str
-        What it shows, in one or two sentences; words in backticks are code.
-    decimals : int
-        Of numbers that are not whole; what would round to nothing has two digits, as a power of
-        ten below 0.0001, and what is missing or infinite is a dash.
-    cards : bool
-        Show a card per row on narrow screens, for tables of words.
+    Text is a table in Markdown, with a row of rules below its head. `decimals` are of numbers that
+    are not whole: what would round to nothing has two digits, as a power of ten below 0.0001, and
+    what is missing or infinite is a dash. `cards` shows a card per row on narrow screens, for
+    tables of words.
     """
     if isinstance(shown, str):
         lines = [line.strip().strip("|").split("|") for line in shown.strip().splitlines()]
@@ -185,20 +170,12 @@ def finder(
     keys: Mapping[str, Sequence[float]] | None = None,
     fold: Mapping[str, Sequence[str]] | None = None,
 ) -> Shown:
-    """Show a long table with a search field, filters, and heads that sort.
+    """Show a long table with a search field, filters, and heads that sort; the index is not shown.
 
-    Parameters
-    ----------
-    frame : DataFrame
-        Cells are shown as text; the index is not shown.
-    caption : str
-    filters : sequence of str
-        Columns with few values; each gets a choice.  A link chooses, too: ``#column=value``, or
-        ``#find=words`` for the search.
-    keys : mapping of str to sequence of float, optional
-        Numbers by which a column of text is sorted, NaN last.
-    fold : mapping of str to sequence of str, optional
-        What is folded below the cells of a column, line by line; words in backticks are code.
+    `filters` are columns with few values, each of which gets a choice; a link chooses, too:
+    ``#column=value``, or ``#find=words`` for the search. `keys` are numbers by which a column of
+    text is sorted, NaN last; `fold` is folded below the cells of a column, words in backticks as
+    code.
     """
     keys, fold = keys or {}, fold or {}
     names = [str(name) for name in frame.columns]
@@ -265,20 +242,11 @@ def slider(
     alt: str = "",
     start: Mapping[str, int] | None = None,
 ) -> Shown:
-    """Draw a figure for every position of its sliders.
+    """Draw a figure for every position of its sliders, some 20 kB each.
 
-    Parameters
-    ----------
-    draw : callable
-        ``draw(a, b, ...)`` returns the picture for one value of each slider, in their order; give
-        all pictures the same limits, or they jump.
-    values : dict of str to sequence
-        Label of each slider and the values it runs through; some 20 kB for each picture.
-    caption : str
-    alt : str
-        What is seen, for those who do not see it; the caption by default.
-    start : dict of str to int, optional
-        Position shown first (and in print), by label; 0 by default.
+    ``draw(a, b, ...)`` returns the picture for one value of each slider, in their order; give all
+    pictures the same limits, or they jump. `start` is the position shown first (and in print), by
+    label; `alt` says what is seen, by default the caption.
     """
     shown = {str(label): [str(v) for v in positions] for label, positions in values.items()}
     drawn = [draw(*chosen) for chosen in itertools.product(*values.values())]

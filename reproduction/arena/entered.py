@@ -25,27 +25,15 @@ Place = tuple[Scenario, int]  # a scenario and a seed
 @one_line
 @dataclass(frozen=True, eq=False)
 class Entered:
-    """What methods said and how that measures up.
-
-    Attributes
-    ----------
-    profile : str
-    values : DataFrame
-        Columns dataset, scenario, seed, method, role, value.
-    measures : DataFrame
-        Columns dataset, scenario, seed, method, measure, value (``arena.MEASURES``).
-    truths : DataFrame
-        What is known of the clients: columns dataset, scenario, seed, role, and ``quality``,
-        ``bad``, ``group``, ``retraining.accuracy``, ``retraining.loss`` and their standard errors.
-    failures : dict of str to str
-        One sentence for each method on record that lacks federations which others have run.
-    """
+    """What methods said and how that measures up, as tidy frames."""
 
     profile: str
-    values: pd.DataFrame
-    measures: pd.DataFrame
+    values: pd.DataFrame  # dataset, scenario, seed, method, role, value
+    measures: pd.DataFrame  # dataset, scenario, seed, method, measure, value
+    # dataset, scenario, seed, role, and what is known of a client: quality, bad, group,
+    # retraining.accuracy, retraining.loss and their standard errors
     truths: pd.DataFrame
-    failures: dict[str, str]
+    failures: dict[str, str]  # of each method on record that lacks what others have run
 
     def board(self) -> pd.DataFrame:
         """One row per method, one column per measure: means over scenarios."""

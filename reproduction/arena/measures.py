@@ -242,12 +242,9 @@ def interval(name: str, values: npt.ArrayLike) -> Interval:
 def summary(frame: pd.DataFrame, name: str, reference: str = "random") -> pd.DataFrame:
     """Compare methods by one measure, over scenarios; where there is a single one, over its seeds.
 
-    Returns
-    -------
-    DataFrame
-        Index method, best first; columns mean, low, high (95% over the units), units, and against
-        the reference, paired by unit: gain, gain low, gain high, and p.  Holm's correction is for
-        all methods within this measure.  Stability has no reference.
+    Index method, best first; columns mean, low, high (95% over the units), units, and against the
+    reference, paired by unit: gain, gain low, gain high, and p, Holm-corrected within this measure.
+    Stability has no reference.
     """
     wide = _by_unit(frame, name)
     table = means(wide, partial(interval, name), "units")

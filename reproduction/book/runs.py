@@ -39,18 +39,10 @@ _THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "NUMEXP
 def execute(
     source: Path, target: Path, parameters: Mapping[str, Any], limit: float, cwd: Path
 ) -> None:
-    """Run a notebook in a fresh kernel of this interpreter and move the result into place.
+    """Run a notebook in a fresh kernel of this interpreter, in the folder `cwd`.
 
-    Parameters
-    ----------
-    target : Path
-        Where the executed, normalised ``.ipynb`` goes; untouched if the run fails.
-    parameters : mapping
-        Checked by :func:`guard_parameters`.
-    limit : float
-        Seconds for the whole notebook.
-    cwd : Path
-        Working directory of the kernel.
+    The executed, normalised notebook is moved to `target`, which stays as it is if the run fails or
+    takes more than `limit` seconds; `parameters` are checked by :func:`guard_parameters`.
     """
     parameters = guard_parameters(source, parameters)
     papermill, nbformat = need("papermill", extra="book"), need("nbformat", extra="book")
