@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["NAMES", "PAPERS", "ROOT", "claims_file", "golden_folder", "results_folder"]
-
 ROOT = Path(__file__).resolve().parents[1]
 """The checkout: what is in this folder runs nowhere else."""
 

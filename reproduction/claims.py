@@ -20,11 +20,6 @@ from typing import Any
 from fedkit.extras import need
 from reproduction import PAPERS, claims_file
 
-__all__ = [
-    "Claim", "Claims", "ClaimsError", "PrintedTable", "all_claims", "claims_papers", "load_claims",
-    "read_claims",
-]  # fmt: skip
-
 STARS = {"*": 0.9, "**": 0.95, "***": 0.99}
 """Level of the test behind each mark of significance."""
 

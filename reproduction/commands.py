@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from reproduction.claims import Claims
 
-__all__ = ["GROUPS", "app"]
-
 app = typer.Typer()
 GROUPS = {"book": "reproduction.book.cli"}
 """Commands with commands of their own, and the module of each."""

@@ -26,12 +26,6 @@ from reproduction.golden import RunFunction, Tiny
 from reproduction.manifest import make_manifest
 from reproduction.records import Cell, RecordError, Result, Store, behaviour, canonical_json
 
-__all__ = [
-    "ENGINES", "SIZE_LIMIT", "CellError", "Experiment", "Outcome", "all_experiments",
-    "check_records", "described", "enter", "get", "keep", "register",
-    "stale_records",
-]  # fmt: skip
-
 ENGINES = ("here", "ray")
 SIZE_LIMIT = 250_000
 """Bytes that a committed record may have at the most."""

@@ -28,11 +28,6 @@ from reproduction.manifest import commit
 from reproduction.outside import is_outside
 from reproduction.records import PROFILES, SHIPPED, Cell, Record, Result, golden_numbers
 
-__all__ = [
-    "GoldenRun", "Tiny", "audit", "choose", "differences", "golden_runs", "is_timing",
-    "numbers_of", "trace",
-]  # fmt: skip
-
 # Shares of itself, and of the largest entry of its list, by which a number may differ on another
 # processor.
 _RELATIVE, _ABSOLUTE, _ZERO = 1e-3, 1e-4, 1e-12

@@ -20,8 +20,6 @@ from reproduction import ROOT
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["commit", "lock_hash", "make_manifest", "stamp"]
-
 
 def lock_hash() -> str:
     """Hash the pins of the lock file."""

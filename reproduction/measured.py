@@ -17,8 +17,6 @@ from reproduction.claims import Claim, Claims, ClaimsError
 from reproduction.outside import is_outside
 from reproduction.records import Store, canonical_json
 
-__all__ = ["OF_TABLES", "Measured", "Numbers", "measure"]
-
 OF_TABLES = ("concordance", "rank_agreement", "best_share")
 """Rules about tables of means: of each seed they need the whole table."""
 
@@ -57,11 +55,6 @@ class Numbers:
     def alike(self, other: Numbers) -> bool:
         """Whether both are the same numbers of the same records."""
         return self.keys == other.keys and np.array_equal(self.values, other.values)
-
-
-def measure(claims: Claims, store: Store, profile: str, scale: str = "paper") -> dict[str, Numbers]:
-    """Return our numbers by claim; see :class:`Measured`."""
-    return Measured(claims, store, profile, scale).numbers()
 
 
 class Measured:

@@ -22,11 +22,6 @@ from reproduction.verdicts import join
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "Evaluation", "alike", "by_method", "by_seed", "gains", "intervals", "lead", "machines_told",
-    "means", "overview", "seeds_told", "table", "told", "where",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Evaluation:

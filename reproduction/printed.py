@@ -13,8 +13,6 @@ from fedkit.intervals import kendalls_w
 if TYPE_CHECKING:
     from reproduction.claims import Claims, PrintedTable
 
-__all__ = ["printed_statistic"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

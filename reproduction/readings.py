@@ -17,8 +17,6 @@ from typing import Any
 from fedkit.extras import need
 from reproduction.claims import Claims
 
-__all__ = ["Reading", "readings_of", "under"]
-
 Asked = Mapping[str, Any]
 
 

@@ -27,11 +27,6 @@ from reproduction import golden_folder, results_folder
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "PROFILES", "SHIPPED", "Cell", "Record", "RecordError", "Result", "Store", "behaviour",
-    "canonical_json", "format_seeds", "frame", "golden_numbers", "parse_seeds", "told_apart",
-]  # fmt: skip
-
 PROFILES = ("smoke", "laptop", "paper")
 """Sizes at which an experiment exists, smallest first."""
 

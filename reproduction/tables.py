@@ -38,13 +38,6 @@ if TYPE_CHECKING:
     from reproduction.records import Store
     from reproduction.widgets import Shown
 
-__all__ = [
-    "Page", "by_declaration", "by_finding", "by_paper", "captioned", "choices", "claims_listed",
-    "claims_table", "comparison_table", "main_claims", "margins", "markdown", "marked_verdict",
-    "marks_told", "readings", "show", "summary", "terminal_table", "verdict_text",
-]  # fmt: skip
-
-
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 

@@ -43,13 +43,6 @@ from reproduction.records import Store
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "COLUMNS", "DIRECTION", "FAILS", "HOLDS", "ICONS", "INCONCLUSIVE", "NONE_FROM", "NOT_ATTEMPTED",
-    "NOT_JUDGED", "NOT_REPRODUCED", "NOT_TESTABLE", "REPRODUCED", "SIZE_EXCLUDED", "TURNS",
-    "UNDECIDABLE", "UNJUDGED", "VERDICTS", "Judgement", "Moved", "join", "judge", "moved_by",
-    "printed_half_width", "verdict_text",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 
 REPRODUCED = "reproduced"

@@ -23,8 +23,6 @@ import pandas as pd
 if TYPE_CHECKING:
     from fedkit.plots import Picture
 
-__all__ = ["Shown", "finder", "slider", "table"]
-
 
 class Shown:
     """What a notebook shows by itself: HTML, text where there is none, and a picture in base64."""

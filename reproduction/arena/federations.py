@@ -35,8 +35,6 @@ from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
 from reproduction import common
 
-__all__ = ["SCENARIOS", "Planted", "Scenario", "plant"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 

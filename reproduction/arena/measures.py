@@ -33,11 +33,6 @@ from reproduction.overviews import gains, means
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "BETTER", "MEASURES", "board", "interval", "measure", "measure_all", "ranking", "shared",
-    "summary",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 P = TypeVar("P", bound=Hashable)
 Result = Mapping[str, Any]

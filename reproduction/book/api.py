@@ -11,8 +11,6 @@ from pathlib import Path
 
 import fedkit
 
-__all__ = ["PAGES", "expand", "page_of", "public_modules"]
-
 #: Page of each room; of two that fit a module, the longer.
 PAGES = {
     "api-games": "games estimators streams interop",

@@ -39,8 +39,6 @@ from reproduction.book.notebooks import NotebookError, parameters_of
 from reproduction.book.runs import execute
 from reproduction.manifest import commit
 
-__all__ = ["LIMITS", "Book", "BookError", "rendering", "say"]
-
 #: Seconds that a notebook may take.
 LIMITS = {"smoke": 600.0, "laptop": 7200.0, "paper": 86400.0}
 _JUPYTER_BOOK = "from jupyter_book.cli.main import main; main()"

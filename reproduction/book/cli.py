@@ -19,8 +19,6 @@ from reproduction.book.notebooks import (
 )
 from reproduction.book.runs import execute
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Build the book: run the notebooks, check them, render the pages.", no_args_is_help=True
 )

@@ -21,8 +21,6 @@ from typing import Any
 import psutil
 from jupyter_client.manager import AsyncKernelManager
 
-__all__ = ["Kernel"]
-
 _IMPORTED = ("ipykernel.kernelapp", "matplotlib.pyplot", "myst_nb", "pandas", "scipy.stats",
              "sklearn.linear_model", "torch", "reproduction.figures",
              "reproduction.tables")  # fmt: skip

@@ -20,11 +20,6 @@ from typing import Any
 from fedkit.atomic import write_text
 from fedkit.extras import need
 
-__all__ = [
-    "NotebookError", "Parameter", "check_pair", "guard_parameters", "normal_form",
-    "notebook_text", "pair_text", "parameters_of", "read_source", "write_pair",
-]  # fmt: skip
-
 _TYPES = {"int": int, "float": float, "bool": bool, "str": str}
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from docutils import nodes
 
-__all__ = ["setup"]
-
 _KINDS = {"table": "<caption>", "figure": "<figcaption>"}
 
 

@@ -29,8 +29,6 @@ from reproduction.book.notebooks import (
     parameters_of,
 )
 
-__all__ = ["execute"]
-
 #: One thread per library unless the caller says more: results do not depend on how many cores
 #: are free.
 _THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "NUMBA")]
