@@ -8,19 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import pandas as pd
 
-from fedkit.extras import need
 from fedkit.intervals import Interval, holm, mean_interval, paired_interval, paired_p_value, settled
 from reproduction.claims import load_claims
 from reproduction.outside import is_outside
 from reproduction.records import Record, Store
 from reproduction.verdicts import join
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ def alike(frame: pd.DataFrame, setting: Any, fields: Iterable[str]) -> pd.DataFr
 
 def table(rows: Mapping[Any, Mapping[str, Any]]) -> pd.DataFrame:
     """Make a table of rows by name, each a number or text by column."""
-    return need("pandas", "run").DataFrame.from_dict(rows, orient="index")
+    return pd.DataFrame.from_dict(dict(rows), orient="index")
 
 
 def by_method(frame: pd.DataFrame, metric: str = "accuracy", index: Any = "seed") -> pd.DataFrame:
@@ -147,7 +144,6 @@ def gains(wide: pd.DataFrame, reference: str) -> pd.DataFrame:
 
     Index method; columns gain, low, high, p (Holm-adjusted over the table), seeds.
     """
-    pd = need("pandas", "run")
     if reference not in wide:
         raise ValueError(f"{reference!r} has no record; there are {', '.join(wide.columns)}")
     others = [m for m in wide.columns if m != reference]
@@ -168,7 +164,7 @@ def means(
 ) -> pd.DataFrame:
     """Mean of every column with its interval: columns mean, low, high, and `count` of how many."""
     rows = {column: astuple(interval(wide[column])) for column in wide}
-    return need("pandas", "run").DataFrame(rows, index=["mean", "low", "high", count]).T
+    return pd.DataFrame(rows, index=["mean", "low", "high", count]).T
 
 
 def overview(

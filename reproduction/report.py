@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fedkit.extras import need
+import pandas as pd
+
 from fedkit.intervals import Interval, mean_interval
 from reproduction import NAMES, claims_file
 from reproduction import figures as plots
@@ -35,8 +36,6 @@ from reproduction.verdicts import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fedkit.plots import Picture
 
 #: the papers with claims, and how each is written
@@ -117,7 +116,7 @@ class Report:
     def everything(self) -> pd.DataFrame:
         """All claims, by id."""
         parts = [frame.assign(paper_key=name) for name, frame in self.frames.items()]
-        table: pd.DataFrame = need("pandas", extra="run").concat(parts)
+        table: pd.DataFrame = pd.concat(parts)
         return table.set_index("claim", drop=False)
 
     @cached_property
@@ -136,7 +135,7 @@ class Report:
         parts = []
         for name, frame in self.claims.groupby("paper_key", sort=False):
             parts.append(by_finding(frame).assign(paper_key=name))
-        table: pd.DataFrame = need("pandas", extra="run").concat(parts)
+        table: pd.DataFrame = pd.concat(parts)
         return table
 
     @cached_property
@@ -146,12 +145,12 @@ class Report:
         few = few[few["claim"].isin(HEADLINES)].set_index("claim", drop=False)
         rest = self.everything.drop(few.index)
         parts = [rest, few.assign(paper_key="FedCCEA*")]
-        table: pd.DataFrame = need("pandas", extra="run").concat(parts)
+        table: pd.DataFrame = pd.concat(parts)
         return table.loc[list(HEADLINES)]
 
     def counts(self, told: pd.DataFrame) -> pd.DataFrame:
         """Count verdicts of claims or findings: a row each, a column per paper and all."""
-        table = need("pandas", extra="run").crosstab(told["verdict"], told["paper_key"])
+        table = pd.crosstab(told["verdict"], told["paper_key"])
         table = table.reindex(list(VERDICTS), columns=[*WRITTEN.values()], fill_value=0)
         table = table.assign(all=table.sum(axis=1))
         counted: pd.DataFrame = table.rename_axis(index=None, columns=None)
@@ -274,7 +273,7 @@ def headlines(report: Report) -> plots.Shown:
             "printed": _printed(row), "ours": ours, "verdict": marked_verdict(row),
         }  # fmt: skip
     return plots.table(
-        need("pandas", extra="run").DataFrame.from_dict(rows, orient="index"),
+        pd.DataFrame.from_dict(rows, orient="index"),
         "The headline claims of the five papers: the number as printed, ours with its 95% interval "
         "over n seeds (of FedValue's correlations over batches of repetitions), and the verdict. "
         "An asterisk: runs with 300 samples per client, which are not counted on this page."
@@ -293,7 +292,7 @@ def verdicts(report: Report) -> plots.Shown:
         for verdict in claims.index
     }
     return plots.table(
-        need("pandas", extra="run").DataFrame.from_dict(rows, orient="index"),
+        pd.DataFrame.from_dict(rows, orient="index"),
         "Verdicts: claims / findings. Claims that say one thing in several readings are one "
         "finding with one vote. Claims that hold or fail by construction are left out of both.",
     )
@@ -351,7 +350,7 @@ def rules(report: Report) -> plots.Shown:
         for name, (called, holds) in RULES.items()
     }
     return plots.table(
-        need("pandas", extra="run").DataFrame.from_dict(rows, orient="index"),
+        pd.DataFrame.from_dict(rows, orient="index"),
         "The rules by which claims were judged, as a claim names them and as the policy does; how "
         "many claims each judged, and how many of these were written or changed after the runs.",
         cards=True,

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from fedkit.extras import need
-from reproduction import PAPERS, overviews
+from reproduction import PAPERS, overviews, widgets
 from reproduction.claims import Claims, rules
 from reproduction.measured import Measured
 from reproduction.readings import readings_of
+from reproduction.records import Store
 from reproduction.verdicts import (
     FAILS,
     HOLDS,
@@ -31,12 +34,7 @@ from reproduction.verdicts import (
     moved_by,
     verdict_text,
 )
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from reproduction.records import Store
-    from reproduction.widgets import Shown
+from reproduction.widgets import Shown
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -147,8 +145,6 @@ def captioned(**look: Any) -> Callable[[Callable[..., Any]], Callable[..., Shown
     def decorate(made: Callable[..., Any]) -> Callable[..., Shown]:
         @wraps(made)
         def shown(*arguments: Any) -> Shown:
-            from reproduction import widgets  # it imports pandas, which no command needs
-
             found = made(*arguments)
             frame, fields = found if isinstance(found, tuple) else (found, {})
             caption = re.sub(r"\s*\n\s*", " ", str(made.__doc__)).strip()
@@ -258,7 +254,6 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
     Also returns how `reproduction.figures.finder` shows it: the columns that filter, the numbers
     that sort, and rule, note, place and command, which are folded below each claim.
     """
-    pd = need("pandas", extra="run")
     rows = []
     for paper, frame in frames.items():
         for row in frame.to_dict("records"):
@@ -355,7 +350,6 @@ def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """Count the verdicts, a column each, by kind of claim, what holds by construction apart."""
-    pd = need("pandas", extra="run")
     kinds = frame["kind"].mask(frame["by_construction"].astype(bool), "by construction")
     counts = pd.crosstab(kinds, frame["verdict"])
     counts = counts.reindex(columns=list(VERDICTS), fill_value=0)
@@ -368,7 +362,6 @@ def by_declaration(frame: pd.DataFrame) -> pd.DataFrame:
 
     Index verdicts with their icons; columns before the runs, after the runs, by construction.
     """
-    pd = need("pandas", extra="run")
     given, later = frame["by_construction"].astype(bool), frame["after_runs"] != ""
     parts = {
         "before the runs": ~given & ~later, "after the runs": ~given & later,
@@ -395,7 +388,6 @@ def by_finding(frame: pd.DataFrame) -> pd.DataFrame:
         return next(v for v in (*FAILS, *reversed(HOLDS), *VERDICTS) if v in found)
 
     told = frame.groupby("finding", sort=False)["verdict"]
-    pd = need("pandas", extra="run")
     return pd.DataFrame({"verdict": told.agg(vote), "claims": told.size()})
 
 
@@ -406,7 +398,6 @@ def by_paper(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     cells that fit no other row, those of all that have other rows, and the claims that hold or fail
     by construction.
     """
-    pd = need("pandas", extra="run")
     columns = {}
     for paper, frame in frames.items():
         given = frame["by_construction"].astype(bool)
@@ -451,7 +442,7 @@ def readings(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFra
             "turned": sum(m.turned for m in moved),
             "why": reading.why,
         })  # fmt: skip
-    table: pd.DataFrame = need("pandas", extra="run").DataFrame(lines)
+    table: pd.DataFrame = pd.DataFrame(lines)
     return table.set_index("choice")
 
 
@@ -480,5 +471,5 @@ def margins(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFram
         for (key, _), row in rules().items()
         if key == claims.paper["key"] and row["margin"]
     ]  # fmt: skip
-    table: pd.DataFrame = need("pandas", extra="run").DataFrame(lines)
+    table: pd.DataFrame = pd.DataFrame(lines)
     return table.set_index("rule")

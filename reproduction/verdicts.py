@@ -13,14 +13,13 @@ import math
 import shlex
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy.stats import fisher_exact, rankdata
 from scipy.stats import t as student
 
-from fedkit.extras import need
 from fedkit.intervals import (
     Interval,
     bounded_interval,
@@ -39,9 +38,6 @@ from reproduction.measured import OF_TABLES, Measured, Numbers
 from reproduction.printed import printed_statistic
 from reproduction.readings import Reading, readings_of, under
 from reproduction.records import Store
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -520,7 +516,6 @@ def join(
     are in the claim's unit, NaN where there is none; ``also_fits``, of a reproduced cell of a
     table, counts those of the ``other_rows`` of its column that ours would have reproduced as well.
     """
-    pd = need("pandas", extra="run")
     measured = Measured(claims, Store() if store is None else store, profile, scale)
     numbers = measured.numbers()
     judged = judge_all(claims, numbers, profile, scale)

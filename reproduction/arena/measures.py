@@ -16,22 +16,19 @@ import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from fedkit.arena import agreement
 from fedkit.checks import choice
-from fedkit.extras import need
 from fedkit.intervals import Interval, bounded_interval, finite, mean_interval
 from fedkit.methods.fedccea import contribution_index
 from reproduction.arena.federations import SKEWED
 from reproduction.common import chance_above
 from reproduction.overviews import gains, means
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FloatArray = npt.NDArray[np.float64]
 P = TypeVar("P", bound=Hashable)
@@ -166,7 +163,6 @@ def measure_all(
     The columns are dataset, scenario, seed, method, measure, value; `rows` has results by the first
     four, `truths` by the first three.
     """
-    pd = need("pandas", "run")
     table = []
     values: dict[tuple[str, str, str], dict[int, list[float]]] = {}
     for (data, scenario, seed, method), mine in rows.items():
@@ -258,7 +254,6 @@ def ranking(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     Index: what is left out; columns ``agreement`` (tau-b of the order of all methods with that from
     all federations) and ``first`` (the best method without it).
     """
-    pd = need("pandas", "run")
     wide = _by_unit(frame, name).dropna(axis=1)
     whole = _merit(name, wide.mean())
     rows = {}
@@ -275,5 +270,5 @@ def board(frame: pd.DataFrame) -> pd.DataFrame:
     out (:func:`shared`), here and in the other tables.
     """
     names = [m for m in MEASURES if m in set(frame.measure)]
-    table = need("pandas", "run").DataFrame({m: _by_unit(frame, m).mean() for m in names})
+    table = pd.DataFrame({m: _by_unit(frame, m).mean() for m in names})
     return table.reindex([m for m in dict.fromkeys(frame.method) if m in table.index])

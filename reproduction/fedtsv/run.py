@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 
 from fedkit.estimators import PermutationSampling
-from fedkit.extras import need
 from fedkit.federated.adversaries import LabelPermutation
 from fedkit.federated.federation import Federation, Transform, make_federation
 from fedkit.federated.history import History
@@ -57,9 +57,6 @@ from reproduction.fedtsv.timings import Timing, run_timing
 from reproduction.golden import Tiny
 from reproduction.outside import is_outside
 from reproduction.records import Cell
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -245,7 +242,6 @@ def round_metrics(s: Setting, clients: pd.DataFrame, notes: pd.DataFrame) -> dic
 
 def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
     """Run one cell: a setting on a block of seeds, in lockstep."""
-    pd = need("pandas", "run")
     s = Setting.of(cell)
     federations = [federation(s, seed) for seed in cell.seeds]
     rows = strategy(s)
