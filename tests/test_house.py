@@ -50,15 +50,15 @@ REPRODUCTION = {
     "measured": "outside claims records",
     "readings": "claims",
     "verdicts": "claims measured printed readings records",
-    "tables": "verdicts readings measured claims records __init__",
-    "overviews": "outside records",
+    "overviews": "outside claims verdicts records",
+    "tables": "widgets overviews verdicts readings measured claims records __init__",
     **dict.fromkeys(
         ("fedccea", "fedms", "fedowen", "fedtsv", "fedvalue"),
         "outside common overviews experiments claims readings verdicts tables figures widgets "
         "golden records __init__",
     ),
     "report": "fedccea fedms tables figures verdicts claims records __init__",
-    "arena": "common overviews experiments figures widgets golden manifest records __init__",
+    "arena": "common overviews tables experiments figures widgets golden manifest records __init__",
     "foundations": "figures widgets __init__",
     "book": "figures manifest records",
     "commands": "outside arena book claims verdicts tables experiments golden records __init__",
