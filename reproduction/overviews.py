@@ -114,7 +114,7 @@ def machines_told(records: Iterable[Record]) -> str:
     kept = [record.manifest.get("machine") for record in records]
     named = sorted({machine for machine in kept if machine})
     if not named:
-        return "The processor was not kept."
+        return "We did not record which processor this ran on."
     rest = f"; of {kept.count(None)} of {len(kept)} records it was not kept" * (None in kept)
     return f"Measured on {' and '.join(named)}{rest}."
 

@@ -70,6 +70,19 @@ def test_a_chapter_can_be_read_in_one_sitting(page: str) -> None:
     assert found.code <= MOST_LINES
 
 
+MINUTES = {"ten": 10, "fifteen": 15, "twenty": 20, "forty": 40}
+
+
+@each_notebook
+def test_a_chapter_says_how_long_it_takes_and_what_it_needs(page: str) -> None:
+    if page.endswith(("-appendix", "/claims")) or "/tables-" in page:
+        return
+    said = re.search(r"[Rr]eading (?:the evidence )?takes (\w+)[^.]*\..*?You need ", prose(page))
+    found = reading(HTML / f"{page}.html")
+    assert said, "no line under the title"
+    assert replace(found, code=0).minutes - 3 <= MINUTES[said[1]] <= found.minutes + 8
+
+
 @each_page
 def test_every_table_says_what_it_shows(page: str) -> None:
     shown = copy.copy(article(page))
@@ -83,9 +96,9 @@ def test_every_table_says_what_it_shows(page: str) -> None:
 def test_tables_and_figures_are_numbered_in_one_sequence(page: str) -> None:
     """Whether a cell shows them or the text does; a figure with sliders is a figure."""
     for kind, named in (("table caption", "Table"), ("figcaption", "Fig.")):
-        shown = [c for c in article(page).select(kind) if c.get_text(strip=True)]
-        found = [re.match(rf"{named} (\d+) ", c.get_text()) for c in shown]
-        assert all(found), [c.get_text() for c, at in zip(shown, found, strict=True) if not at]
+        shown = [c.get_text().strip() for c in article(page).select(kind)]
+        found = [re.match(rf"{named} (\d+) ", text) for text in shown]
+        assert all(found), [text for text, at in zip(shown, found, strict=True) if not at]
         first = int(found[0][1]) if found else 0
         assert [int(at[1]) for at in found] == list(range(first, first + len(found)))
 
@@ -318,11 +331,15 @@ def test_the_report_has_a_finding_of_every_paper_and_the_front_page_a_picture() 
     assert article("book/intro").select_one("figure img") is not None
 
 
-def test_every_question_leads_to_the_section_that_answers_it() -> None:
-    asked = [p for p in article("book/questions").find_all("p") if p.find("strong")]
+def test_every_question_is_a_heading_and_leads_to_the_section_that_answers_it() -> None:
+    """The search finds titles of sections first."""
+    asked = article("book/questions").select("section:has(> h3)")
     assert len(asked) > 25
-    for paragraph in asked:
-        assert paragraph.select("a.reference.internal[href]"), paragraph.get_text()
+    for section in asked:
+        assert section.select("p a.reference.internal[href]"), section.get_text()
+    text = (HTML / "searchindex.js").read_text("utf-8")
+    titles = json.loads(text[text.index("(") + 1 : text.rindex(")")])["alltitles"]
+    assert {section.h3.get_text().rstrip("#") for section in asked} <= set(titles)
 
 
 def test_a_judged_number_has_its_interval_and_its_seeds() -> None:

@@ -93,35 +93,45 @@ def test_code_that_is_shown_fits_its_column_and_glues_nothing(source: Path) -> N
     assert not [line for line in lines if len(line) > 78 or "glue(" in line]
 
 
-#: pages that compute in cells which are not shown
-HIDDEN: set[str] = set()
-each_open_page = pytest.mark.parametrize(
-    "source", [s for s in SOURCES if s.stem not in HIDDEN], ids=lambda s: s.stem
-)
+SETUP = "Setup for this page"
+
+
+def tags_of(cell) -> set[str]:
+    return set(cell.metadata.get("tags", []))
 
 
 def is_shown(cell) -> bool:
-    return not {"remove-cell", "remove-input"} & set(cell.metadata.get("tags", []))
+    return not {"remove-cell", "remove-input"} & tags_of(cell)
 
 
-@each_open_page
-def test_three_quarters_of_the_code_are_shown(source: Path) -> None:
-    """Without the parameters and the stamp, which every page has."""
-    cells = [c for c in code_cells(source)[:-1] if "parameters" not in c.metadata.get("tags", [])]
-    lines = [(is_shown(c), len(c.source.splitlines())) for c in cells]
+@each_notebook
+def test_three_quarters_of_the_code_are_shown_without_a_click(source: Path) -> None:
+    """Without what every page has: parameters, the imports of its setup, and the stamp."""
+    told = [
+        cell
+        for cell in code_cells(source)[:-1]
+        if "parameters" not in tags_of(cell)
+        and cell.metadata.get("mystnb", {}).get("code_prompt_show") != SETUP
+    ]
+    lines = [
+        (
+            is_shown(cell) and not {"hide-input", "hide-cell"} & tags_of(cell),
+            len(cell.source.splitlines()),
+        )
+        for cell in told
+    ]
     assert sum(n for shown, n in lines if shown) >= 0.75 * sum(n for _, n in lines)
 
 
 @pytest.mark.book
-@each_open_page
+@each_notebook
 def test_the_shown_cells_run_alone(source: Path, tmp_path: Path) -> None:
     """Who copies what a page shows, in order, needs nothing else."""
     notebook = read_source(source)
     notebook.cells = [
         cell
         for cell in notebook.cells
-        if cell.cell_type == "code"
-        and (is_shown(cell) or "parameters" in cell.metadata.get("tags", []))
+        if cell.cell_type == "code" and (is_shown(cell) or "parameters" in tags_of(cell))
     ]
     alone = tmp_path / source.name
     alone.write_text(jupytext.writes(notebook, fmt="md:myst"), encoding="utf-8")

@@ -286,7 +286,7 @@ def test_times_are_told_with_their_machine_where_it_was_kept() -> None:
         manifests = [{} if m is None else {"machine": m} for m in machines]
         return machines_told([Record(cell(), (), m) for m in manifests])
 
-    assert of(None, None) == of() == "The processor was not kept."
+    assert of(None, None) == of() == "We did not record which processor this ran on."
     assert of("B, 2 cores", "A, 1 core", "A, 1 core") == "Measured on A, 1 core and B, 2 cores."
     told = "Measured on A, 1 core; of 1 of 2 records it was not kept."
     assert of("A, 1 core", None) == told
