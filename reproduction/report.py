@@ -301,10 +301,16 @@ def verdicts(report: Report) -> plots.Shown:
 def bars(report: Report) -> Picture:
     """Draw a bar per paper: the share of its findings with each verdict."""
     counts = report.counts(report.findings).drop(columns="all").T
+    return stacked(counts, "share of the paper's findings, %")
+
+
+def stacked(counts: Any, xlabel: str) -> Picture:
+    """Draw a bar per row of numbers by verdict: the share of each, and how many they are."""
+    counts = counts.reindex(columns=list(dict.fromkeys([*LOOKS, *counts]))).fillna(0).astype(int)
     other = [verdict for verdict in counts if verdict not in LOOKS]
     counts = counts.assign(other=counts[other].sum(axis=1))[list(LOOKS)]
     share = counts.div(counts.sum(axis=1), axis=0) * 100
-    picture, ((axis,),) = plots.panels(height=3.8)
+    picture, ((axis,),) = plots.panels(height=max(3.8, 1.6 + 0.24 * len(counts)))
     starts = share.cumsum(axis=1) - share
     for verdict, (words, color) in LOOKS.items():
         look: Mapping[str, Any] = {"color": plots.PALETTE[color], "label": words, "height": 0.66}
@@ -316,7 +322,7 @@ def bars(report: Report) -> Picture:
                 axis.text(middle, row, count, ha="center", va="center", fontsize=9, color="black")
     axis.invert_yaxis()
     axis.grid(False, axis="y")
-    axis.set_xlabel("share of the paper's findings, %", color=plots.INK)
+    axis.set_xlabel(xlabel, color=plots.INK)
     picture.legend(loc="outside lower center", ncols=2, frameon=False, labelcolor=plots.INK)
     return picture
 

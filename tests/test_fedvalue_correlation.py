@@ -3,7 +3,6 @@
 from dataclasses import asdict, replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from fedkit.datasets import TABLES
@@ -152,15 +151,6 @@ def test_the_profiles():
         }
         behind = {s["dataset"]: s["repetitions"] for s in found}
         assert behind == dict.fromkeys(TABLES, 10)
-
-
-def test_better_models_are_judged_over_data_sets():
-    rows = [("wine", 0.2), ("wine", 0.4), ("breast", -0.1), ("music", 0.5)]
-    frame = pd.DataFrame(rows, columns=["dataset", "value"]).assign(metric="better")
-    found, cut = findings.better_models(frame)
-    assert found.to_dict() == pytest.approx({"wine": 0.3, "breast": -0.1, "music": 0.5})
-    half = 4.302653 * np.std([0.3, -0.1, 0.5], ddof=1) / np.sqrt(3)  # t with 2 degrees of freedom
-    assert (cut.n, cut.mean, cut.high - cut.mean) == pytest.approx((3, 0.7 / 3, half))
 
 
 def test_records_become_tables_and_pictures(quick, tmp_path):

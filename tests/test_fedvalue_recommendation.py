@@ -293,5 +293,6 @@ def test_explanation_ranks_within_a_repetition():
     means, ranks = findings.explained(series_of([({}, {**named, "score.fedvalue": scores})]))
     assert means.loc["odd, low volume", "gain"] == pytest.approx(-0.1)
     assert means.loc["low volume", "FedValue"] == pytest.approx(2)
-    assert ranks.loc[("FedValue", "cells")].tolist() == pytest.approx([1, 1, 1])
-    assert ranks.loc[("FedValue", "gain"), "mean"] == pytest.approx(-0.5)
+    cells = ranks["FedValue", "cells"]
+    assert (cells.mean, cells.low, cells.high) == pytest.approx((1, 1, 1))
+    assert ranks["FedValue", "gain"].mean == pytest.approx(-0.5)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import astuple
 from itertools import product
 from typing import Any
 
@@ -14,10 +15,9 @@ from fedkit.fedvalue.columns import joint_codes
 from fedkit.fedvalue.corrections import null_information
 from fedkit.fedvalue.information import conditional_mutual_information as conditional
 from fedkit.fedvalue.information import entropy, mshapley_cmi, mutual_information
-from fedkit.fedvalue.protocol.attacks import ATTACKS
-from fedkit.fedvalue.protocol.counting import CountingServer
+from fedkit.fedvalue.protocol.attacks import ATTACKS, View, attempt
 from fedkit.fedvalue.protocol.messages import Table
-from fedkit.fedvalue.protocol.parties import parties_of
+from fedkit.intervals import Interval
 from fedkit.streams import Streams
 from reproduction import figures as plots
 from reproduction.fedvalue import findings
@@ -25,17 +25,42 @@ from reproduction.fedvalue.experiments import FEATURES, Case
 from reproduction.fedvalue.findings import COLUMNS, IDEAL, RIDERS, STRATEGIES, Evaluation
 from reproduction.fedvalue.recommendation import Repetition, prices
 from reproduction.figures import INK, PALETTE, Picture, Shown, finish
-from reproduction.verdicts import VERDICTS, verdict_text
+from reproduction.report import stacked
 
 Ints = npt.NDArray[np.int64]
 _DOTTED: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (2, 3))}
 
 
-def _dots(lines: list[dict[str, Any]], xlabel: str, at: float) -> Picture:
-    """Draw lines of label, mean, low and high beside a dotted level."""
-    picture = plots.dots_with_intervals(pd.DataFrame(lines), xlabel=xlabel)
-    picture.axes[0].axvline(at, **_DOTTED)
+def _dots(
+    found: Mapping[str, Interval], xlabel: str, at: float | None = None,
+    printed: Mapping[str, float] | None = None,
+) -> Picture:  # fmt: skip
+    """Draw means with their intervals, a line each, perhaps beside a dotted level."""
+    lines = pd.DataFrame(map(astuple, found.values()), columns=["mean", "low", "high", "n"])
+    lines["label"] = [*found]
+    if printed:
+        lines["paper"] = lines["label"].map(printed)
+    picture = plots.dots_with_intervals(lines, xlabel=xlabel)
+    if at is not None:
+        picture.axes[0].axvline(at, **_DOTTED)
     return picture
+
+
+def _panel(
+    axis: Any, title: str, found: Mapping[str, Interval], other: Collection[str] = (),
+    printed: Mapping[str, float] | None = None, colour: int = 1,
+) -> None:  # fmt: skip
+    """Draw means with their intervals, a line each, of which some have another colour."""
+    for row, (label, i) in enumerate(found.items()):
+        look = PALETTE[colour if label in other else 0]
+        axis.plot([i.low, i.high], [row, row], color=look, linewidth=1.8)
+        axis.plot(i.mean, row, "o", color=look, markersize=5)
+        if printed:
+            hollow = {"mec": PALETTE[1], "mfc": "none", "mew": 1.5, "markersize": 7}
+            axis.plot(printed[label], row, "D", **hollow)
+    axis.set_yticks(range(len(found)), [*found])
+    axis.set_ylim(len(found) - 0.5, -0.5)
+    axis.set_title(title, fontsize=9, color=INK)
 
 
 # ------------------------------------------------------------------------ the value
@@ -43,15 +68,15 @@ def _dots(lines: list[dict[str, Any]], xlabel: str, at: float) -> Picture:
 
 def paid_to_free_riders(e: Evaluation) -> Picture:
     """Draw what free-riders get of the money for one party."""
-    lines = []
+    found, printed = {}, {}
     for crowd, records in (("MovieLens-1M", e.records), ("MovieLens-100K", "laptop")):
         frame = e.played(RIDERS, records)
         for name in ("fedvalue", "fedvalue-corrected", "vf-ps"):
-            i = findings.cut(frame, "frsp", name)
-            line = {"label": f"{crowd}, {STRATEGIES[name]}", "mean": i.mean, "low": i.low}
-            printed = np.nan if records == "laptop" else e.printed(f"t7s.fix.b1.{name}")
-            lines.append({**line, "high": i.high, "paper": printed})
-    return _dots(lines, "paid to free-riders (%)", 20)
+            label = f"{crowd}, {STRATEGIES[name]}"
+            found[label] = findings.cut(frame, "frsp", name)
+            if records != "laptop":
+                printed[label] = e.printed(f"t7s.fix.b1.{name}")
+    return _dots(found, "paid to free-riders (%)", 20, printed)
 
 
 def overlap(own: Ints, a: Ints, b: Ints, label: Ints) -> Picture:
@@ -180,34 +205,28 @@ def market(draw: Repetition, scores: Mapping[str, npt.NDArray[np.float64]]) -> P
     return finish(axis, "", "movies offered", ())
 
 
-def _forest(e: Evaluation, axis: Any, case: Case, measure: str, column: str) -> None:
-    """Draw a line per strategy: ours with its interval, the paper's number hollow."""
+def _strategies(e: Evaluation, axis: Any, case: Case, measure: str, column: str, title: str) -> Any:
+    """Draw a line per strategy, with the paper's number; return the frame of the case."""
     frame, (scheme, budget) = e.played(case), column.split(".")
     middle = f"s.{scheme}" if measure == "frsp" else f".{scheme}.{measure}"
-    for row, name in enumerate(_PLAYED):
-        i = findings.cut(frame, measure, name, [column])
-        color = PALETTE[0 if name.startswith("fedvalue") else 6]
-        axis.plot([i.low, i.high], [row, row], color=color, linewidth=1.8)
-        axis.plot(i.mean, row, "o", color=color, markersize=5)
-        printed = e.printed(f"{_TABLES[case.scenario]}{middle}.b{budget}.{name}")
-        axis.plot(printed, row, "D", mec=PALETTE[1], mfc="none", mew=1.5, markersize=7)
-    axis.set_yticks(range(len(_PLAYED)), [STRATEGIES[n] for n in _PLAYED])
-    axis.set_ylim(len(_PLAYED) - 0.5, -0.5)
+    found, printed = {}, {}
+    for name in _PLAYED:
+        found[STRATEGIES[name]] = findings.cut(frame, measure, name, [column])
+        claim = f"{_TABLES[case.scenario]}{middle}.b{budget}.{name}"
+        printed[STRATEGIES[name]] = e.printed(claim)
+    others = [STRATEGIES[name] for name in _PLAYED[:3]]
+    _panel(axis, title, found, others, printed, colour=6)
     if measure == "frsp":
         axis.set_xlim(-3, 62)
+    return frame
 
 
 def market_in_one_minute(e: Evaluation) -> Picture:
     """Draw shares of free-riders and AUC of one α under FIX."""
     picture, axes = plots.panels(1, 3, height=2.9, share_y=True)
-    for axis, (case, measure, title) in zip(
-        axes[0],
-        ((RIDERS, "frsp", "paid free-riders (%)"), (RIDERS, "auc", "AUC, one free-rider"),
-         (IDEAL, "auc", "AUC, all honest")),
-        strict=True,
-    ):  # fmt: skip
-        _forest(e, axis, case, measure, "fix.1")
-        axis.set_title(title, fontsize=9, color=INK)
+    _strategies(e, axes[0, 0], RIDERS, "frsp", "fix.1", "paid free-riders (%)")
+    _strategies(e, axes[0, 1], RIDERS, "auc", "fix.1", "AUC, one free-rider")
+    _strategies(e, axes[0, 2], IDEAL, "auc", "fix.1", "AUC, all honest")
     return picture
 
 
@@ -215,20 +234,23 @@ def free_riders_paid(e: Evaluation) -> Picture:
     """Draw how many of the paid are free-riders, a panel per price list and budget."""
     picture, axes = plots.panels(2, 3, height=4.6, share_y=True)
     for axis, column in zip(axes.flat, COLUMNS, strict=True):
-        _forest(e, axis, RIDERS, "frsp", column)
-        axis.axvline(findings.cut(e.played(RIDERS), "frsp", "random", [column]).mean, **_DOTTED)
-        scheme, budget = column.split(".")
-        axis.set_title(f"{scheme.upper()}, {budget}α", fontsize=9, color=INK)
+        frame = _strategies(e, axis, RIDERS, "frsp", column, _place(column))
+        axis.axvline(findings.cut(frame, "frsp", "random", [column]).mean, **_DOTTED)
     return picture
+
+
+def _place(column: str) -> str:
+    scheme, budget = column.split(".")
+    return f"{scheme.upper()}, {budget}α"
 
 
 def free_riders_by_reading(e: Evaluation) -> Picture:
     """Draw what free-riders receive by reading of the paper."""
-    found, frames = findings.riders_by_reading(e), {}
-    for name in (STRATEGIES["fedvalue"], STRATEGIES["fedvalue-corrected"]):
-        part = pd.DataFrame(found.xs(name, level=1))
-        part.index = pd.MultiIndex.from_product([[""], part.index])
-        frames[name] = part
+    found = findings.riders_by_reading(e)
+    frames = {
+        STRATEGIES[name]: pd.concat({"": found.xs(STRATEGIES[name], level=1)})
+        for name in ("fedvalue", "fedvalue-corrected")
+    }
     picture = plots.forests(frames, "paid to free-riders (%)", columns=1, level=None)
     picture.axes[0].axvline(20, **_DOTTED)
     return picture
@@ -236,47 +258,29 @@ def free_riders_by_reading(e: Evaluation) -> Picture:
 
 def leads(e: Evaluation) -> Picture:
     """Draw FedValue's lead over the best benchmark of each column, all honest."""
-    frame, lines = e.played(IDEAL), []
-    names = {"accuracy": "accuracy", "auc": "AUC"}
-    for (measure, words), column in product(names.items(), COLUMNS):
+    frame, found = e.played(IDEAL), {}
+    for measure, column in product(("accuracy", "auc"), COLUMNS):
         best = max(_PLAYED[:3], key=lambda n: findings.cut(frame, measure, n, [column]).mean)
-        i = findings.lead(frame, "fedvalue", best, measure, [column])
-        scheme, budget = column.split(".")
-        label = f"{words}, {scheme.upper()}, {budget}α, against {STRATEGIES[best]}"
-        lines.append({"label": label, "mean": i.mean, "low": i.low, "high": i.high})
-    return _dots(lines, "FedValue's lead over the best benchmark", 0)
+        words = {"auc": "AUC"}.get(measure, measure)
+        label = f"{words}, {_place(column)}, against {STRATEGIES[best]}"
+        found[label] = findings.lead(frame, "fedvalue", best, measure, [column])
+    return _dots(found, "FedValue's lead over the best benchmark", 0)
 
 
 def what_scores_follow(e: Evaluation) -> Picture:
     """Draw which scores follow the gain of a party, and which its cells."""
-    shown = findings.explanation(e)[1].reset_index(names=["score", "with"])
-    shown["label"] = shown["score"] + ", with the " + shown["with"]
-    return plots.dots_with_intervals(
-        shown.sort_values("with", ascending=False), xlabel="rank correlation"
-    )
+    found = findings.explanation(e)[1]
+    lines = {
+        f"{score}, with the {other}": found[score, other]
+        for other in ("gain", "cells")
+        for score in dict.fromkeys(score for score, _ in found)
+    }
+    return _dots(lines, "rank correlation")
 
 
 def verdicts_of_market(e: Evaluation) -> Picture:
     """Draw the verdicts of section 6 as stacked bars."""
-    counts = findings.verdicts_by_group(e)
-    picture, axes = plots.panels(height=4.6)
-    axis, left = axes[0, 0], np.zeros(len(counts))
-    colors = dict(
-        zip(VERDICTS, ("#009E73", "#56B4E9", "#E69F00", "#CC79A7", "#D55E00"), strict=False)
-    )
-    shares = 100 * counts.div(counts.sum(axis=1), axis=0)
-    for verdict in map(str, shares):
-        width = shares[verdict].to_numpy()
-        bars = axis.barh(counts.index, width, left=left, color=colors.get(verdict, INK))
-        bars.set_label(verdict_text(verdict))
-        left += width
-    for place, total in enumerate(counts.sum(axis=1)):
-        axis.text(101, place, f"{total}", va="center", color=INK, fontsize=8)
-    axis.invert_yaxis()
-    axis.set_xlim(0, 106)
-    axis.set_xlabel("claims (%)", color=INK)
-    picture.legend(loc="outside lower center", ncols=2, frameon=False, labelcolor=INK)
-    return picture
+    return stacked(findings.verdicts_by_group(e), "claims, %")
 
 
 # ------------------------------------------------------------------------ SHAP
@@ -285,23 +289,14 @@ def verdicts_of_market(e: Evaluation) -> Picture:
 def above_a_level(e: Evaluation) -> Picture:
     """Draw how many correlations are above 0.7, by value and by what the task party holds."""
     picture, axes = plots.panels(1, 2, height=2.8, share_y=True)
-    names = findings.ESTIMATES
-    for axis, (title, name) in zip(
-        axes[0],
-        (("has columns", findings.JUDGED), ("has the label only", findings.LABEL_ONLY)),
-        strict=True,
-    ):
-        frame = findings.reading(e, name)
-        for row, key in enumerate(names):
-            i = findings.above(frame, key)
-            color = PALETTE[1 if key in ("entropy", "shuffled") else 0]
-            axis.plot([i.low, i.high], [row, row], color=color, linewidth=1.8)
-            axis.plot(i.mean, row, "o", color=color, markersize=5)
+    readings = {"has columns": findings.JUDGED, "has the label only": findings.LABEL_ONLY}
+    for axis, (title, name) in zip(axes[0], readings.items(), strict=True):
+        frame, found = findings.reading(e, name), {}
+        for key, words in findings.ESTIMATES.items():
+            found[words.replace("control: ", "")] = findings.above(frame, key)
+        _panel(axis, f"task party {title}", found, other=[*found][-2:])
         axis.axvline(e.printed("correlations-above-70"), **_DOTTED)
-        axis.set_yticks(range(len(names)), [n.replace("control: ", "") for n in names.values()])
-        axis.set_ylim(len(names) - 0.5, -0.5)
         axis.set_xlim(-3, 100)
-        axis.set_title(f"task party {title}", fontsize=9, color=INK)
     return picture
 
 
@@ -367,13 +362,9 @@ def lies(e: Evaluation) -> Picture:
         for label, (attack, settings) in told.items()
     }
     hardened = [findings.attacked(e, "hardened", attack) for attack in ATTACKS]
+    printed = dict.fromkeys(found, 0.0)
     found["hardened, the best of all attacks"] = max(hardened, key=lambda i: i.mean)
-    lines = [
-        {"label": label, "mean": i.mean, "low": i.low, "high": i.high,
-         "paper": 0.0 if "printed" in label or "same" in label else np.nan}
-        for label, i in found.items()
-    ]  # fmt: skip
-    return plots.dots_with_intervals(pd.DataFrame(lines), xlabel="counts falsified unnoticed (%)")
+    return _dots(found, "counts falsified unnoticed (%)", printed=printed)
 
 
 def attacks(e: Evaluation) -> Picture:
@@ -382,14 +373,8 @@ def attacks(e: Evaluation) -> Picture:
               "hardened": "hardened"}  # fmt: skip
     picture, axes = plots.panels(1, 3, height=4.0, share_y=True)
     for axis, (protocol, title) in zip(axes[0], titles.items(), strict=True):
-        for row, attack in enumerate(ATTACKS):
-            i = findings.attacked(e, protocol, attack)
-            axis.plot([i.low, i.high], [row, row], color=PALETTE[0], linewidth=1.6)
-            axis.plot(i.mean, row, "o", color=PALETTE[0], markersize=4)
-        axis.set_yticks(range(len(ATTACKS)), [*ATTACKS])
-        axis.set_ylim(len(ATTACKS) - 0.5, -0.5)
+        _panel(axis, title, {attack: findings.attacked(e, protocol, attack) for attack in ATTACKS})
         axis.set_xlim(-4, 104)
-        axis.set_title(title)
         finish(axis, "deceived (%)", "", ())
     return picture
 
@@ -522,27 +507,16 @@ def times(e: Evaluation, shown: Mapping[str, str]) -> Picture:
     return picture
 
 
-class Recorder(CountingServer):
-    """An honest server that keeps its answers, to look at."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answers: list[Table] = []
-
-    def table(self, job: str) -> Table | None:
-        """Return the counts, and keep them."""
-        found = super().table(job)
-        if found is not None:
-            self.answers.append(found)
-        return found
-
-
 def watched(codes: Any, **options: Any) -> list[Table]:
-    """Count with a server that keeps its answers, and return them."""
-    task, others = parties_of(codes, **options)
-    server = Recorder()
-    task.count(server, wait=lambda: [party.serve(server) for party in others])
-    return server.answers
+    """Return what an honest server answers to the queries of a count."""
+    seen: list[Table] = []
+
+    def honest(view: View) -> Table:
+        seen.append(view.table)
+        return view.table
+
+    attempt(honest, codes, **options)
+    return seen
 
 
 def server_view(clear: Ints, tables: Mapping[str, Table]) -> Picture:

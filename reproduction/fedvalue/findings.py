@@ -78,13 +78,12 @@ class Evaluation:
 
     def printed(self, claim: str) -> float:
         """Return a number of the paper; NaN where it has none."""
-        name = f"fedvalue.{claim}"
-        number = self.entries[name].number if name in self._names else None
+        number = self._numbers.get(f"fedvalue.{claim}")
         return np.nan if number is None else number
 
     @cached_property
-    def _names(self) -> set[str]:
-        return {claim.id for claim in self.entries.claims}
+    def _numbers(self) -> dict[str, float | None]:
+        return {claim.id: claim.number for claim in self.entries.claims}
 
     def ours(self, claim: str) -> Interval:
         """Return our number for a claim."""
@@ -115,21 +114,23 @@ def cut(
 
     Shares of odd parties ("frsp" and "rpsp") are in percent.
     """
-    values = np.mean([per_seed(frame, f"{measure}.{c}.{name}") for c in columns], axis=0)
+    values = in_mean(frame, measure, name, columns)
     if measure in ("frsp", "rpsp"):
         return share_interval(values)
     return mean_interval(values).within(0, 1)
+
+
+def in_mean(frame: pd.DataFrame, measure: str, name: str, columns: Sequence[str]) -> np.ndarray:
+    """Return a measure of a strategy in the mean of some columns, by repetition."""
+    return np.mean([per_seed(frame, f"{measure}.{c}.{name}") for c in columns], axis=0)
 
 
 def lead(
     frame: pd.DataFrame, a: str, b: str, measure: str = "auc", columns: Sequence[str] = COLUMNS[:1]
 ) -> Interval:
     """Return by how much a strategy is ahead of another, paired by repetition."""
-    sides = (
-        np.mean([per_seed(frame, f"{measure}.{c}.{name}") for c in columns], axis=0)
-        for name in (a, b)
-    )
-    return paired_interval(np.subtract(*sides))
+    ahead = in_mean(frame, measure, a, columns) - in_mean(frame, measure, b, columns)
+    return paired_interval(ahead)
 
 
 #: readings of the scenario with free-riders that the paper leaves open, by what is read otherwise
@@ -147,7 +148,7 @@ RIDER_READINGS: dict[str, dict[str, Any]] = {
 def riders_by_reading(e: Evaluation, column: str = COLUMNS[0]) -> pd.DataFrame:
     """Return the share paid to free-riders by reading, of those readings that are on record.
 
-    Index the reading and the strategy; columns mean, low, high (95%, in percent), seeds.
+    Index the reading and the strategy; columns mean, low, high (95%, in percent), n.
     """
     found = {}
     for words, change in RIDER_READINGS.items():
@@ -155,8 +156,7 @@ def riders_by_reading(e: Evaluation, column: str = COLUMNS[0]) -> pd.DataFrame:
         for name in ("fedvalue", "fedvalue-corrected"):
             if len(per_seed(frame, f"frsp.{column}.{name}")):
                 i = cut(frame, "frsp", name, [column])
-                where = words, STRATEGIES[name]
-                found[where] = {"mean": i.mean, "low": i.low, "high": i.high, "seeds": i.n}
+                found[words, STRATEGIES[name]] = asdict(i)
     return pd.DataFrame.from_dict(found, orient="index")
 
 
@@ -237,17 +237,6 @@ def by_reading(e: Evaluation) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
-def better_models(frame: pd.DataFrame) -> tuple[pd.Series, Interval]:
-    """Return the correlation of the models' accuracies with their bars, a mean per data set.
-
-    And the mean over the data sets, with a t-interval: another table, not another draw of rows from
-    the same, is what could speak for better models in general.
-    """
-    found = frame[frame.metric == "better"].groupby("dataset").value.mean()
-    found = found.reindex([d for d in TABLES if d in found.index])
-    return found, mean_interval(found)
-
-
 def gains(frame: pd.DataFrame, before: str, after: str) -> pd.Series:
     """Return by how much the six benchmarks' bars grow from one estimate to another."""
     place = ["dataset", "features", "benchmark"]
@@ -255,14 +244,14 @@ def gains(frame: pd.DataFrame, before: str, after: str) -> pd.Series:
     return (sides[1] - sides[0]).loc[:, :, list(BENCHMARKS)]
 
 
-def distance(e: Evaluation, without: str = "") -> dict[str, float]:
+def distance(e: Evaluation) -> dict[str, float]:
     """Return the root mean squared distance of our accuracies to Table 8's, by inputs.
 
     Over the data sets on which the models have seen both; in percentage points.
     """
     printed, frame = e.entries.tables["t8"], e.frame("models")
     seen = frame.groupby("dataset").inputs.nunique()
-    frame = frame[frame.dataset.isin(seen.index[seen == 2].difference([without]))]
+    frame = frame[frame.dataset.isin(seen.index[seen == 2])]
     means, found = frame.groupby(["inputs", "dataset", "metric"]).value.mean(), {}
     for inputs in ("binned", "raw"):
         errors = [
@@ -382,21 +371,23 @@ def printed_market(e: Evaluation) -> Numbers:
     }
 
 
+#: mean rank correlation by score and what it is compared with
+Ranks = dict[tuple[str, str], Interval]
+
+
 @cache
-def explanation(e: Evaluation) -> tuple[pd.DataFrame, pd.DataFrame]:
+def explanation(e: Evaluation) -> tuple[pd.DataFrame, Ranks]:
     """Return what the scores follow beside free-riders: means by kind, and rank correlations.
 
-    The first table has a row per kind of party ("odd" are the free-riders): gain in AUC when
-    alone, cells that its bins occupy, and its scores. The second has a row per score and what it
-    is compared with: mean rank correlation over the repetitions in which both vary, with a 95%
-    interval.
+    The table has a row per kind of party ("odd" are the free-riders): gain in AUC when alone, cells
+    that its bins occupy, and its scores.  Correlations are means, with a 95% interval, over the
+    repetitions in which both sides vary.
     """
     series = e.store.series("fedvalue", "recommendation", e.records)
-    series = alike(series, RIDERS, asdict(RIDERS).keys() - {"dataset", "validated"})
-    return explained(series)
+    return explained(alike(series, RIDERS, asdict(RIDERS).keys() - {"dataset", "validated"}))
 
 
-def explained(series: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def explained(series: pd.DataFrame) -> tuple[pd.DataFrame, Ranks]:
     """Return :func:`explanation` of these series."""
     wide = series.pivot_table(index=["seed", "index"], columns="series", values="value")
     wide = wide.drop(columns="score.volume").rename(columns=lambda c: c.removeprefix("score."))
@@ -404,13 +395,11 @@ def explained(series: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     volume = np.where(wide.high == 1, "high volume", "low volume")
     kind = np.where(wide.odd == 1, np.char.add("odd, ", volume), volume)
     scores = [label for label in STRATEGIES.values() if label in wide]
-    ranks = {}
+    ranks: Ranks = {}
     for score, other in product(scores, ("gain", "cells")):
         found = [correlate(*p[[score, other]].to_numpy().T)[1] for _, p in wide.groupby("seed")]
-        i = mean_interval(found).within(-1.0, 1.0)
-        ranks[score, other] = {"mean": i.mean, "low": i.low, "high": i.high}
-    means = wide[["gain", "cells", *scores]].groupby(kind).mean()
-    return means, pd.DataFrame.from_dict(ranks, orient="index")
+        ranks[score, other] = mean_interval(found).within(-1.0, 1.0)
+    return wide[["gain", "cells", *scores]].groupby(kind).mean(), ranks
 
 
 def verdicts_by_group(e: Evaluation) -> pd.DataFrame:
