@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import choice, having, one_line, whole
+from fedkit.checks import choice, having, whole
 from fedkit.estimators import Estimator, PermutationSampling, estimate
 from fedkit.estimators.accumulators import FEWEST_UNITS
 from fedkit.estimators.walks import random_orders
@@ -57,57 +57,40 @@ EXACT_WORK = 4e8
 WALKS = 500
 
 
-@one_line
-@dataclass(frozen=True, eq=False)
-class PartyValues:
-    """MShapley-CMI of every data party, in nats.
+class PartyValues(Valuation):
+    """MShapley-CMI of every data party (Eq. 6), in nats: a :class:`Valuation` by their names.
 
-    Attributes
-    ----------
-    values : float64[d]
-        Value of each data party (Eq. 6), corrected as `correction` says.
-    standard_errors : float64[d]
-        Of the sampled groups of parties (or permutations): 0 where all groups were tried.  What
-        other people (rows) would give is not in it.
-    task_value : float
-        ``I(X_t; Y)``, the task party's own value (Eq. 7), with the same correction.
-    exact : bool
-        Whether all coalitions were evaluated.
-    evaluations : int
-        Distinct coalitions evaluated (for "permutation": distinct marginal contributions).
-    names, correction
-        As of :func:`mshapley_cmi`.
-    plugin : float64[d] or None
-        Plug-in values from the same coalitions, where the correction works them out.
-    degrees_of_freedom : float64[d] or None
-        Of the standard errors, NaN where too little was sampled for an interval.
+    Standard errors are of the sampled groups of parties (or permutations); what other people (rows)
+    would give is not in them.  For the correction "permutation", `evaluations` are distinct
+    marginal contributions.
     """
 
-    values: Floats
-    standard_errors: Floats
-    task_value: float
-    exact: bool
-    evaluations: int
     names: tuple[str, ...]
-    correction: str = "plugin"
-    plugin: Floats | None = None
-    degrees_of_freedom: Floats | None = None
 
-    def valuation(self) -> Valuation:
-        """Return the values as a :class:`~fedkit.games.valuation.Valuation`, with plot and save."""
-        info = {"correction": self.correction, "task_value": self.task_value, "unit": "nats"}
-        if self.plugin is not None:
-            info["plugin"] = self.plugin.tolist()
-        return Valuation(
-            self.values, self.standard_errors, self.evaluations, self.evaluations, "MShapley-CMI",
-            exact=self.exact, info=info, degrees_of_freedom=self.degrees_of_freedom,
-            names=self.names,
-        )  # fmt: skip
+    @property
+    def correction(self) -> str:
+        """What was taken off the plug-in estimate; see :func:`mshapley_cmi`."""
+        return str(self.info["correction"])
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return a table with one row per data party; its columns are the attributes above."""
+    @property
+    def task_value(self) -> float:
+        """``I(X_t; Y)``, the task party's own value (Eq. 7), with the same correction."""
+        return float(self.info["task_value"])
+
+    @property
+    def plugin(self) -> Floats | None:
+        """Plug-in values from the same coalitions, where the correction works them out."""
+        plugin = self.info.get("plugin")
+        return None if plugin is None else np.array(plugin)
+
+    def to_frame(self, names: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return a table with one row per data party: value, standard error, perhaps plug-in."""
         frame: pd.DataFrame = need("pandas", extra="run").DataFrame(
-            {"party": self.names, "value": self.values, "standard_error": self.standard_errors}
+            {
+                "party": self.names if names is None else names,
+                "value": self.values,
+                "standard_error": self.standard_errors,
+            }
         )
         if self.plugin is not None:
             frame["plugin"] = self.plugin
@@ -166,9 +149,14 @@ def mshapley_cmi(
     else:
         sampler = estimator or PermutationSampling(walks=WALKS if budget is None else None)
         result = estimate(game, sampler, budget, seed)
+    return _party_values(result, correction, master, titles)
+
+
+def _party_values(found: Valuation, correction: str, master: float, names: Any) -> PartyValues:
+    facts = {**found.info, "correction": correction, "task_value": master, "unit": "nats"}
     return PartyValues(
-        result.values, result.standard_errors, master, result.exact, result.evaluations,
-        titles, correction, None, result.degrees_of_freedom,
+        found.values, found.standard_errors, found.evaluations, found.evaluations, "MShapley-CMI",
+        exact=found.exact, info=facts, degrees_of_freedom=found.degrees_of_freedom, names=names,
     )  # fmt: skip
 
 
@@ -530,10 +518,11 @@ def _corrected(
         errors += steps[..., 1].std(axis=0, ddof=1) / np.sqrt(walks) if walks > 1 else np.nan
         freedom[:] = walks - 1 if walks >= FEWEST_UNITS else np.nan
     plugin, corrected = values.T
-    return PartyValues(
-        corrected, errors, null.master, exact, null.evaluations, cells.names, "permutation",
-        plugin, freedom,
+    found = Valuation(
+        corrected, errors, null.evaluations, null.evaluations, "", exact=exact,
+        info={"plugin": plugin.tolist()}, degrees_of_freedom=freedom,
     )  # fmt: skip
+    return _party_values(found, "permutation", null.master, cells.names)
 
 
 def _walks(sampler: Estimator, budget: int | None, d: int) -> int:
