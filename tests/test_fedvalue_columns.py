@@ -238,7 +238,7 @@ def test_parties_as_a_dict_and_levels_that_are_kept():
 
 def test_the_example_in_the_docstring():
     found = doctest.testmod(module, extraglobs={"np": np})
-    assert found.attempted == 11
+    assert found.attempted == 8
     assert found.failed == 0
 
 
@@ -288,34 +288,6 @@ def frame_of(n=20):
     })  # fmt: skip
 
 
-def test_one_frame_is_divided_by_columns():
-    frame = frame_of()
-    data = VerticalData.from_frame(
-        frame, label="y", task=["age"], parties={"bank": ["debt"]}, on="id"
-    )
-    assert data.ids.tolist() == frame.id.tolist()
-    assert data.x_task.columns.tolist() == ["age"]
-    whole = VerticalData(frame[["age"]], frame.y, {"bank": frame[["debt"]]})
-    for one, other in zip(data.codes()[2], whole.codes()[2], strict=True):
-        assert np.array_equal(one, other)
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"label": "z"}, "column 'z' is not there"),
-        ({"parties": {"a": ["age"], "b": ["age"]}}, "column 'age' is .* given twice"),
-        ({"parties": {"a": "age"}}, "expected a list of names"),
-        ({"parties": ["age"]}, "expected a dict"),
-        ({"frame": [1, 2]}, "frame"),
-    ],
-)
-def test_columns_that_cannot_be_divided(options, sentence):
-    given = {"frame": frame_of(), "label": "y", "parties": {"a": ["age"]}} | options
-    with pytest.raises(ValueError, match=sentence):
-        VerticalData.from_frame(given.pop("frame"), **given)
-
-
 DAYS = pd.Series(pd.date_range("2020-01-01", periods=9))
 
 
@@ -359,6 +331,7 @@ def test_join_keeps_common_rows_in_the_task_partys_order():
         ({}, {"id": range(20)}, {}, "no ID stands with every party; write them alike"),
         ({}, {"y": 0}, {}, "bank has the columns id, debt, y; .* with the task party alone"),
         ({}, {}, {"label": "id"}, "task has the columns id, y"),
+        ({}, {}, {"parties": ["debt"]}, "expected a dict of each data party's name"),
     ],
 )
 def test_frames_that_cannot_be_joined(task, bank, options, sentence):
@@ -366,9 +339,9 @@ def test_frames_that_cannot_be_joined(task, bank, options, sentence):
         return frame.drop(columns=drop or []).assign(**columns)
 
     own, other = frame_of()[["id", "y"]], frame_of()[["id", "debt"]]
+    given = {"on": "id", "label": "y", "parties": {"bank": changed(other, **bank)}} | options
     with pytest.raises(ValueError, match=sentence):
-        VerticalData.join(changed(own, **task), {"bank": changed(other, **bank)},
-                          **{"on": "id", "label": "y"} | options)  # fmt: skip
+        VerticalData.join(changed(own, **task), **given)
 
 
 # ------------------------------------------------------------------------------ files

@@ -5,10 +5,8 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from fedkit.datasets import TABLES
 from fedkit.fedvalue.information import conditional_mutual_information
 from fedkit.fedvalue.shap import MODELS
-from reproduction.claims import load_claims
 from reproduction.experiments import get
 from reproduction.fedvalue import correlation as fedvalue
 from reproduction.fedvalue import figures, findings, tables
@@ -131,26 +129,6 @@ def test_approximations_are_measured_against_exact_values():
     assert m["sampling.mape.1200"] < m["sampling.mape.100"] < 100
     assert m["sampling.ratio"] == pytest.approx(m["sampling.mape.1200"] / m["sampling.mape.100"])
     assert mape(np.array([1.0, 3.0]), np.array([2.0, 0.0])) == 50  # no percentage of zero
-
-
-def test_the_profiles():
-    for name in ("models", "approximation", "correlation"):
-        experiment = get("fedvalue", name)
-        assert {c.settings["dataset"] for c in experiment.cells("smoke")} <= {"wine", "breast"}
-        paper = experiment.cells("paper")
-        assert len({c.key for c in paper}) == len(paper)
-    paper, protocol = (
-        get("fedvalue", "correlation").cells("paper"),
-        load_claims("fedvalue").protocol,
-    )
-    for change in ({}, {"task_has": "label"}):  # the two readings that are run in full
-        wanted = {**protocol, **change}
-        found = [c.settings for c in paper if all(c.settings[k] == v for k, v in wanted.items())]
-        assert {(s["dataset"], s["features"]) for s in found} == {
-            (d, k) for d in TABLES for k in (1, 2, 3)
-        }
-        behind = {s["dataset"]: s["repetitions"] for s in found}
-        assert behind == dict.fromkeys(TABLES, 10)
 
 
 def test_records_become_tables_and_pictures(quick, tmp_path):

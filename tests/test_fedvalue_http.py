@@ -23,7 +23,7 @@ from fedkit.fedvalue import http
 from fedkit.fedvalue.information import mshapley_cmi
 from fedkit.fedvalue.protocol.crypto import seal
 from fedkit.fedvalue.protocol.messages import ID_BYTES, Job, JobUnknown, Order, Upload
-from fedkit.fedvalue.protocol.parties import DataParty, PartyMissing, TaskParty, parties_of
+from fedkit.fedvalue.protocol.parties import DataParty, TaskParty, parties_of
 
 pytest.importorskip("fastapi")
 httpx = pytest.importorskip("httpx")
@@ -109,17 +109,6 @@ def roles(**options):
     columns = task._roster, *DATA.codes()[:2]
     shop = TaskParty("shop", *columns, task._key, ("bank", "telco"), secret=KEY, **options)
     return shop, others
-
-
-def test_a_count_is_that_of_a_counter_here(house):
-    shop, others = roles()
-    with contextlib.ExitStack() as stack:
-        remote = {name: stack.enter_context(house.counter(name)) for name in PARTIES}
-        quiet = {"once": True, "say": lambda _: None}
-        serve = [lambda p=p: http.answer_jobs(p, remote[p.name], **quiet) for p in others]
-        found = shop.count(remote["shop"], wait=lambda: [answer() for answer in serve])
-    assert np.array_equal(found.values().values, mshapley_cmi(DATA).values)
-    assert house.ask("bank", "GET", "/pending").json() == {"party": "bank", "jobs": []}
 
 
 def test_a_restarted_server_gets_the_same_job_again(house):
@@ -511,14 +500,6 @@ def test_a_cheating_server_ends_the_run_with_status_3(files, house, capsys, monk
     assert not Path("shop.secret").exists()
 
 
-def test_other_ids_may_be_the_same_written_otherwise(files, house, capsys):
-    file = Path("bank.csv")
-    file.write_text(file.read_text("utf-8").replace("\n007,", "\n7,"), "utf-8")
-    with answering(house):
-        assert cli.main(command("shop", house.url)) == 1
-    assert "'bank' holds other IDs" in capsys.readouterr().err
-
-
 SERVE = ["fedvalue", "serve", "--port", "0", "--tokens"]
 
 
@@ -550,6 +531,17 @@ def test_what_is_refused(files, house, capsys, what, more, words):
     assert error.startswith("fedkit: ")
     assert error.count("\n") == 1
     assert words in error
+
+
+def test_the_server_listens_at_this_computer_alone(files, monkeypatch, capsys):
+    places = []
+    monkeypatch.setattr(
+        uvicorn.Server, "run", lambda _, sockets: places.append(sockets[0].getsockname()[0])
+    )
+    Path("tokens").write_text(TOKENS)
+    assert cli.main([*SERVE, "tokens"]) == 0
+    assert places == ["127.0.0.1"]
+    assert "counting server at 127.0.0.1, port " in capsys.readouterr().out
 
 
 def free_port():
@@ -623,10 +615,3 @@ def test_the_proxy_of_the_page(house, tmp_path):
     finally:
         proxy.terminate()
         proxy.wait(60)
-
-
-def test_a_party_that_never_answers_is_named(house):
-    shop, _ = roles()
-    with pytest.raises(PartyMissing, match="bank, telco has not answered"):
-        shop.count(house.counter("shop"), timeout=0.01)
-    assert house.ask("bank", "GET", "/pending").json()["jobs"] == []  # withdrawn

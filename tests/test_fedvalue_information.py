@@ -82,16 +82,6 @@ def test_a_marginal_contribution_is_equation_13_as_printed(data):
     assert conditional_mutual_information(c, y, z) == pytest.approx(slow, abs=1e-12)
 
 
-def test_values_as_a_table():
-    x_t, y, parties = federation()
-    result = mshapley_cmi(x_t, y, parties, names=["bank", "shop", "phone"])
-    assert list(result.to_frame()["party"]) == ["bank", "shop", "phone"]
-    assert (result.exact, result.evaluations) == (True, 8)
-    corrected = mshapley_cmi(x_t, y, parties, correction="permutation")
-    assert corrected.plugin == pytest.approx(result.values, abs=1e-12)
-    assert list(corrected.to_frame().columns)[-1] == "plugin"
-
-
 @pytest.mark.parametrize("correction", ["plugin", "permutation"])
 @pytest.mark.parametrize(("walks", "told"), [(None, True), (9, False), (10, True)])
 def test_values_as_a_valuation(tmp_path, correction, walks, told):
@@ -164,15 +154,6 @@ def test_example_1_and_appendix_a():
     assert fk.shapley(cmi_game(None, y, [x, x, x])).values == pytest.approx([bit / 3] * 3)
 
 
-def test_exclusive_or_by_hand():
-    """Two parties that are worthless alone and decide the label together share one bit."""
-    a, b = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
-    result = mshapley_cmi(None, a ^ b, [a, b])
-    assert result.task_value == 0.0
-    assert result.values == pytest.approx([np.log(2) / 2] * 2)
-    assert mshapley_cmi(a, a ^ b, [b]).values == pytest.approx([np.log(2)])
-
-
 def test_entropies_in_nats():
     assert entropy([0, 1, 2, 3]) == pytest.approx(np.log(4))
     assert entropy([7, 7, 7]) == 0.0
@@ -183,16 +164,6 @@ def test_entropies_in_nats():
     assert conditional_mutual_information([0, 1] * 2, [0, 1, 1, 0], [0, 0, 1, 1]) == pytest.approx(
         np.log(2)
     )
-
-
-def test_sampled_values_are_those_of_the_game():
-    x_t, y, parties = federation(d=5, n=70)
-    walks = fk.PermutationSampling(walks=40)
-    game = fk.estimate(cmi_game(x_t, y, parties), walks, seed=149)
-    same = mshapley_cmi(x_t, y, parties, estimator=walks, seed=149)
-    assert not same.exact
-    assert np.array_equal(same.values, game.values)
-    assert np.array_equal(same.standard_errors, game.standard_errors)
 
 
 def test_the_full_budget_is_exact_and_a_seed_repeats():

@@ -30,8 +30,6 @@ from fedkit.fedvalue.protocol.parties import (
 )
 from fedkit.fedvalue.protocol.verification import (
     AlignmentError,
-    CheatingDetected,
-    check_consistency,
 )
 from fedkit.streams import Streams
 
@@ -112,16 +110,12 @@ def small_blocks(monkeypatch):
 
 def test_blocks_of_few_people_are_refused_by_every_party():
     task, others = parties_of(random_codes(3500), seed=0, blocks=4)
-    with pytest.raises(ValueError, match="blocks is 4; at most 2 for 3500 rows"):
+    words = "blocks is 4; expected one of 1000 rows at least, .*{} has 3500 rows"
+    with pytest.raises(ValueError, match=words.format("task")):
         count_here(task, others)
-    with pytest.raises(MessageError, match="task has 3500 rows and is asked for 4 blocks"):
-        task.upload("j", Order(2, 3, block=1, blocks=4))
-    with pytest.raises(MessageError, match="1000 rows at least"):
+    with pytest.raises(MessageError, match=words.format("party 1")):
         others[0].upload("j", Order(2, 3, block=1, blocks=4))
     assert len(others[0].upload("j", Order(2, 3, block=1, blocks=2)).ids) > 3000
-    few, others = parties_of(random_codes(500), seed=0, blocks=2)
-    with pytest.raises(ValueError, match="blocks is 2; at most 1 for 500 rows"):
-        count_here(few, others)
 
 
 def test_no_blocks_that_a_party_answers_for_differ_by_few_people(monkeypatch):
@@ -196,15 +190,6 @@ def test_a_party_whose_cells_changed_during_a_run_is_named(options, job):
     rows = np.arange(300)[::-1]  # the same people with the same cells, in another order
     again = DataParty("party 1", rows, column[::-1], task._key, secret=party._secret)
     assert served_by(again).counts.sum() == 300
-
-
-def test_parties_need_not_list_people_in_the_same_order():
-    codes = random_codes(30, (2, 2, 3), 5)
-    ids = np.array([f"u{i:02d}" for i in range(30)])
-    mixed = Streams(5).generator("order").permutation(30)
-    task = TaskParty("task", ids, codes[0], codes[1], KEY, ["a"])
-    party = DataParty("a", ids[mixed].tolist(), codes[2][0][mixed], KEY)
-    assert counted(task, [party]) == clear_table(codes)
 
 
 def test_join_and_count_against_plain_sets():
@@ -590,23 +575,6 @@ def test_a_data_party_is_not_named_as_the_task_party():
         count_securely(VerticalData(x, y, {"task": column}))
 
 
-@pytest.mark.parametrize("way", [PRINTED, PRINTED_TABLE, {}], ids=["printed", "table", "hard"])
-def test_crude_forgeries_are_caught(way):
-    for name in ("zeros", "constant", "random", "scaled", "off by one", "single cell", "replayed"):
-        assert deceived(name, 5, **way) == 0, name
-
-
-def test_gcd_attack_beats_the_printed_protocol_and_not_the_hardened():
-    assert deceived("gcd", 12, **PRINTED) > 0.3
-    assert deceived("gcd", 12, variant="cells") == 0
-    assert deceived("gcd", 25) == 0
-
-
-def test_rank_linking_passes_with_cell_tokens_and_not_with_row_tokens():
-    assert deceived("rank linking", 25, **CELL_TOKENS) > 0.4
-    assert deceived("rank linking", 25) == 0
-
-
 def test_known_answers_bound_holds_and_is_tight():
     """The worst case: the data party's cell is the label, so any swap of rows does the same."""
     y = Streams(1).generator("y").integers(0, 2, 100)
@@ -638,14 +606,6 @@ def test_bound_holds_with_many_task_cells_and_uneven_shares_break_it(monkeypatch
     monkeypatch.setattr(roles, "spread", unevenly)
     monkeypatch.setattr(attacks, "spread", unevenly)
     assert deceived("weak cells", 8, codes, **known) == 1
-
-
-def test_count_says_what_was_proven():
-    codes = (CELLS, CELLS % 2, [CELLS])
-    found = run(*parties_of(codes, seed=0, artificial=200))
-    sizes = np.bincount(CELLS).tolist()
-    assert found.bound == bounds.known_answers(sizes, found.duplications, found.artificial) < 0.2
-    assert run(*parties_of(codes, seed=0, **CELL_TOKENS)).bound == 1
 
 
 def test_spread_makes_the_smallest_share_as_large_as_can_be():
@@ -722,13 +682,6 @@ def test_iterations_have_other_numbers_of_copies():
         assert sorted(count_here(*parties).duplications) == [2, 3, 4]
 
 
-def test_iterations_must_agree_in_their_cells_too():
-    cells, counts = np.array([[0, 0], [1, 1]]), np.array([3, 4])
-    check_consistency((cells, counts), (cells.copy(), counts.copy()), 2)
-    with pytest.raises(CheatingDetected, match="consistency"):
-        check_consistency((cells * [1, 2], counts), (cells, counts), 2)
-
-
 class Forgetful(CountingServer):
     """Restarts, and has forgotten everything, until what was drawn is to its liking."""
 
@@ -765,12 +718,6 @@ def test_a_server_that_restarts_until_it_likes_the_draw_gains_nothing(way):
     assert (found.duplications, found.artificial) == (honest.duplications, honest.artificial)
     assert np.array_equal(found.counts, honest.counts)
     assert found.bound == honest.bound
-
-
-def test_a_server_that_restarts_for_ever_ends_in_one_clear_error():
-    task, others = parties_of(random_codes(8), seed=0)
-    with pytest.raises(PartyMissing, match="no table after"):
-        run(task, others, Forgetful(lambda table: False, 10**9), timeout=0.05)
 
 
 def test_a_count_is_safe_unless_asked_otherwise():

@@ -73,16 +73,6 @@ def test_where_all_sets_are_the_cell_there_is_no_other_size():
     assert (end.changed, end.check) == (False, "")
 
 
-@pytest.mark.parametrize(
-    "protocol", ["hardened, cell by cell", "hardened, token per cell", "hardened"]
-)
-def test_the_size_of_an_upload_is_caught_when_hardened(protocol):
-    trials = 3 if "cell by cell" in protocol else 25
-    found = ends(ATTACKS["upload size"], protocol, trials)
-    assert not any(end.changed for end in found)
-    assert all(end.check for end in found)
-
-
 def test_growth_fits_sizes_that_every_seed_ran():
     frame = pd.DataFrame(
         [

@@ -115,40 +115,6 @@ class VerticalData:
             self.ids = _common_ids(ids, self.n_rows, owners)
 
     @classmethod
-    def from_frame(
-        cls, frame: Any, *, label: str, parties: Mapping[str, Sequence[str]],
-        task: Sequence[str] = (), on: str | None = None, **options: Any,
-    ) -> VerticalData:  # fmt: skip
-        """Columns of one data frame, divided among parties.
-
-        `label`, `parties` and `task` name columns, each once, and `on` the one that says who a row
-        is.  Columns that nobody is given are left out; `options` are as above.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> frame = pd.DataFrame({"id": [3, 5, 8], "age": [31, 40, 52], "debt": [0, 1, 1],
-        ...                       "paid": [1, 0, 0]})
-        >>> VerticalData.from_frame(frame, label="paid", parties={"bank": ["debt"]}, on="id")
-        VerticalData(3 rows; columns: task 0, bank: 1)
-        """
-        groups = {"the task party": task, **_by_name(parties)}
-        for owner, names in groups.items():
-            if isinstance(names, str) or not isinstance(names, Sequence | np.ndarray):
-                raise ValueError(f"{owner} has the columns {names!r}; expected a list of names")
-        given = [label, *([] if on is None else [on]), *(n for own in groups.values() for n in own)]
-        held = list(having("frame", frame, "columns", "iloc").columns)
-        for name in given:
-            if held.count(name) != 1 or given.count(name) != 1:
-                raise ValueError(
-                    f"column {name!r} is not there, or it is there or given twice; label, ID and "
-                    f"features are different columns of {', '.join(map(str, held))}"
-                )
-        first, *others = (frame[list(names)] for names in groups.values())
-        ids = None if on is None else [frame[on].to_numpy()] * len(groups)
-        return cls(first, frame[label], dict(zip(parties, others, strict=True)), ids, **options)
-
-    @classmethod
     def join(
         cls, task: Any, parties: Mapping[str, Any], *, label: str, on: str, **options: Any
     ) -> VerticalData:
@@ -165,7 +131,12 @@ class VerticalData:
         >>> VerticalData.join(shop, {"bank": bank}, label="paid", on="id")
         VerticalData(3 rows; columns: task 1, bank: 1)
         """
-        frames = {"task": task, **_by_name(parties)}
+        if not isinstance(parties, Mapping) or not parties or "task" in parties:
+            raise ValueError(
+                f"parties is {parties!s:.60}; expected a dict of each data party's name (not "
+                "'task') to its data frame"
+            )
+        frames = {"task": task, **parties}
         for owner, frame in frames.items():
             held = list(having(owner, frame, "columns", "iloc", "set_index").columns)
             wanted = [on, label] if owner == "task" else [on]
@@ -215,15 +186,6 @@ class VerticalData:
             alone = f" ({levels.max(initial=0)} by column {titles[finest]!r} alone)"
             warn_of_cells(codes[-1], data_party, alone)
         return codes[0], label_codes(self.y, self._label), codes[1:]
-
-
-def _by_name(parties: Any) -> Mapping[str, Any]:
-    if not isinstance(parties, Mapping) or not parties or {"task", "the task party"} & set(parties):
-        raise ValueError(
-            f"parties is {parties!s:.60}; expected a dict of each data party's name (not 'task') "
-            "to what it holds"
-        )
-    return parties
 
 
 def _named_parties(

@@ -38,6 +38,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from fedkit.atomic import write_text
 from fedkit.extras import need
 from fedkit.fedvalue.protocol.counting import CountingServer, count_uploads
 from fedkit.fedvalue.protocol.messages import (
@@ -589,7 +590,7 @@ def value(
     report = assess(counts, correction=correction, test=test, label=label)
     typer.echo(str(report))
     if out is not None:
-        out.write_text(json.dumps(report.to_json(), indent=1) + "\n", "utf-8")
+        write_text(out, json.dumps(report.to_json(), indent=1) + "\n")
 
 
 def _listed(names: str | None) -> list[str] | None:

@@ -186,8 +186,8 @@ class Party:
         """Prepare the upload for a job: line 1 and lines 7 to 11 of Algorithm 1, with tokens."""
         if order.blocks > 1 and self.n_rows < LEAST_ROWS * order.blocks:
             raise MessageError(
-                f"{self.name} has {self.n_rows} rows and is asked for {order.blocks} blocks; one "
-                f"has {LEAST_ROWS} rows at least, for the task party knows who is in a block"
+                f"blocks is {order.blocks}; expected one of {LEAST_ROWS} rows at least, as the "
+                f"task party knows who is in a block, and {self.name} has {self.n_rows} rows"
             )
         random = Stream(self._secret, "upload", job)
         rows = self._rows_asked_for(order)  # line 1: the IDs of the condition
@@ -436,7 +436,6 @@ class TaskParty(Party):
             If an answer fails a check, and nothing of the table is then to be trusted; a party
             holds other IDs, or other cells than in an earlier query; one is not answered in time.
         """
-        self._refuse_small_blocks()
         random = Stream(self._secret, "orders", self._runs)
         self._runs += 1
         session = random.bytes(8).hex()
@@ -575,14 +574,6 @@ class TaskParty(Party):
             return 0.0  # nothing to falsify
         drawn = [(order.duplications, order.artificial) for order in orders]
         return known_answers(sizes[sizes > 0].tolist(), *zip(*drawn, strict=True))
-
-    def _refuse_small_blocks(self) -> None:
-        if self.blocks > 1 and self.n_rows < LEAST_ROWS * self.blocks:
-            most = 2 ** (max(1, self.n_rows // LEAST_ROWS).bit_length() - 1)
-            raise ValueError(
-                f"blocks is {self.blocks}; at most {most} for {self.n_rows} rows, as one has "
-                f"{LEAST_ROWS} at least"
-            )
 
     def _refuse_changed(self, now: Sequence[bytes], first: Sequence[bytes]) -> None:
         """Blocks and iterations are merged by the numbers of the cells, which must stay."""
