@@ -27,7 +27,7 @@ LIBRARY = {
     "plots": "extras intervals",
     "columnfiles": "extras",
     "interop": "games extras",
-    "fedvalue": "columnfiles estimators games streams extras intervals",
+    "fedvalue": "atomic columnfiles estimators games streams extras intervals",
     "arena": "methods federated learning estimators games streams extras intervals",
     "__main__": "extras",
     "__init__": "games estimators learning datasets federated methods fedvalue arena interop "
