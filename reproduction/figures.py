@@ -34,7 +34,7 @@ __all__ = [
     "circles_of_clients",
     "curves_with_bands", "dots_of_clients", "dots_with_intervals", "error_against_evaluations",
     "finder", "finish", "forests", "logarithmic", "looks", "panels", "scatter_estimates",
-    "slider", "table",
+    "slider", "stacked", "table",
 ]  # fmt: skip
 
 
@@ -258,6 +258,37 @@ def forests(
         picture.legends[0].get_title().set(color=INK, fontsize=10)
     else:
         picture.supxlabel(xlabel, color=INK, fontsize=10)
+    return picture
+
+
+def stacked(counts: DataFrame, looks: Mapping[str, tuple[str, int]], xlabel: str) -> Picture:
+    """Draw a bar per row of counts, in shares, with the counts in it.
+
+    Parameters
+    ----------
+    counts : DataFrame
+        Whole numbers, a column per part.
+    looks : mapping of str to (str, int)
+        Words and place in the palette of each part; all other parts go to "other".
+    """
+    rest = counts[[name for name in counts if name not in looks]].sum(axis=1)
+    counts = counts.assign(other=rest).reindex(columns=list(looks)).fillna(0).astype(int)
+    shares = counts.div(counts.sum(axis=1), axis=0) * 100
+    picture, ((axis,),) = panels(height=max(3.8, 1.6 + 0.24 * len(counts)))
+    starts = shares.cumsum(axis=1) - shares
+    for part, (words, colour) in looks.items():
+        look: dict[str, Any] = {"color": PALETTE[colour], "label": words, "height": 0.66}
+        axis.barh(list(shares.index), shares[part], left=starts[part], **look)
+        for row, (start, width, count) in enumerate(
+            zip(starts[part], shares[part], counts[part], strict=True)
+        ):
+            if width > 4:
+                middle = start + width / 2
+                axis.text(middle, row, count, ha="center", va="center", fontsize=9, color="black")
+    axis.invert_yaxis()
+    axis.grid(False, axis="y")
+    axis.set_xlabel(xlabel, color=INK)
+    picture.legend(loc="outside lower center", ncols=2, frameon=False, labelcolor=INK)
     return picture
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -22,11 +21,10 @@ from reproduction.verdicts import (
     DIRECTION,
     FAILS,
     HOLDS,
-    INCONCLUSIVE,
+    LOOKS,
     NOT_REPRODUCED,
     NOT_TESTABLE,
     REPRODUCED,
-    SIZE_EXCLUDED,
     TURNS,
     UNDECIDABLE,
     UNJUDGED,
@@ -71,13 +69,6 @@ HEADLINES = {
     "fedvalue.excluded.free-riders":
         "pays no free-rider, % of those paid, the worst budget of each repetition",
     "fedvalue.deceived.3": "its server cannot deceive, share of the counts deceived",
-}  # fmt: skip
-#: how verdicts look in the figure: words, and a place in the palette
-LOOKS = {
-    REPRODUCED: ("reproduced", 2), DIRECTION: ("in direction only", 5),
-    TURNS: ("turns on a lost number", 0), SIZE_EXCLUDED: ("sign open, size excluded", 3),
-    INCONCLUSIVE: ("inconclusive", 4), NOT_REPRODUCED: ("not reproduced", 1),
-    "other": ("cannot be decided, or not judged", 6),
 }  # fmt: skip
 #: what the head of the report says in numbers: by name a claim, decimals, sign, and a factor
 FOUND = {
@@ -301,30 +292,7 @@ def verdicts(report: Report) -> plots.Shown:
 def bars(report: Report) -> Picture:
     """Draw a bar per paper: the share of its findings with each verdict."""
     counts = report.counts(report.findings).drop(columns="all").T
-    return stacked(counts, "share of the paper's findings, %")
-
-
-def stacked(counts: Any, xlabel: str) -> Picture:
-    """Draw a bar per row of numbers by verdict: the share of each, and how many they are."""
-    counts = counts.reindex(columns=list(dict.fromkeys([*LOOKS, *counts]))).fillna(0).astype(int)
-    other = [verdict for verdict in counts if verdict not in LOOKS]
-    counts = counts.assign(other=counts[other].sum(axis=1))[list(LOOKS)]
-    share = counts.div(counts.sum(axis=1), axis=0) * 100
-    picture, ((axis,),) = plots.panels(height=max(3.8, 1.6 + 0.24 * len(counts)))
-    starts = share.cumsum(axis=1) - share
-    for verdict, (words, color) in LOOKS.items():
-        look: Mapping[str, Any] = {"color": plots.PALETTE[color], "label": words, "height": 0.66}
-        axis.barh(list(share.index), share[verdict], left=starts[verdict], **look)
-        parts = zip(starts[verdict], share[verdict], counts[verdict], strict=True)
-        for row, (start, width, count) in enumerate(parts):
-            if width > 4:
-                middle = start + width / 2
-                axis.text(middle, row, count, ha="center", va="center", fontsize=9, color="black")
-    axis.invert_yaxis()
-    axis.grid(False, axis="y")
-    axis.set_xlabel(xlabel, color=plots.INK)
-    picture.legend(loc="outside lower center", ncols=2, frameon=False, labelcolor=plots.INK)
-    return picture
+    return plots.stacked(counts, LOOKS, "share of the paper's findings, %")
 
 
 #: what each rule is called in the policy, and when a claim holds by it

@@ -61,6 +61,14 @@ ICONS = {
 VERDICTS = tuple(ICONS)
 """The closed list of verdicts."""
 
+LOOKS = {
+    REPRODUCED: ("reproduced", 2), DIRECTION: ("in direction only", 5),
+    TURNS: ("turns on a lost number", 0), SIZE_EXCLUDED: ("sign open, size excluded", 3),
+    INCONCLUSIVE: ("inconclusive", 4), NOT_REPRODUCED: ("not reproduced", 1),
+    "other": ("cannot be decided, or not judged", 6),
+}  # fmt: skip
+"""How verdicts look in a figure: words, and a place in the palette."""
+
 UNJUDGED = (NOT_JUDGED, NOT_ATTEMPTED, NOT_TESTABLE)
 """Those that say nothing of the claim itself."""
 

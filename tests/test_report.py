@@ -4,10 +4,11 @@ import pandas as pd
 import pytest
 
 from reproduction import report
-from reproduction.report import HEADLINES, LOOKS, RULES, WRITTEN, Report, decided
+from reproduction.report import HEADLINES, RULES, WRITTEN, Report, decided
 from reproduction.verdicts import (
     DIRECTION,
     INCONCLUSIVE,
+    LOOKS,
     NOT_ATTEMPTED,
     NOT_REPRODUCED,
     NOT_TESTABLE,

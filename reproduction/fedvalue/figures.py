@@ -25,7 +25,7 @@ from reproduction.fedvalue.experiments import FEATURES, Case
 from reproduction.fedvalue.findings import COLUMNS, IDEAL, RIDERS, STRATEGIES, Evaluation
 from reproduction.fedvalue.recommendation import Repetition, prices
 from reproduction.figures import INK, PALETTE, Picture, Shown, finish
-from reproduction.report import stacked
+from reproduction.verdicts import LOOKS
 
 Ints = npt.NDArray[np.int64]
 _DOTTED: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (2, 3))}
@@ -280,7 +280,7 @@ def what_scores_follow(e: Evaluation) -> Picture:
 
 def verdicts_of_market(e: Evaluation) -> Picture:
     """Draw the verdicts of section 6 as stacked bars."""
-    return stacked(findings.verdicts_by_group(e), "claims, %")
+    return plots.stacked(findings.verdicts_by_group(e), LOOKS, "claims, %")
 
 
 # ------------------------------------------------------------------------ SHAP
