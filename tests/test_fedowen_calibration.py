@@ -8,8 +8,10 @@ from tinyrecords import records
 
 from reproduction.fedowen.calibration import (
     CALIBRATION,
+    NEAR,
     PRINTED,
     class_weights,
+    confirms,
     declared,
     fit,
     picture,
@@ -17,7 +19,7 @@ from reproduction.fedowen.calibration import (
     rounds_tested,
     screen,
 )
-from reproduction.fedowen.experiments import TINY
+from reproduction.fedowen.experiments import SCREENED, TINY, confirmation
 from reproduction.records import Cell
 
 CELLS = {("mnist", 0.01, 0.01): 70.0, ("mnist", 0.1, 0.01): 80.0, ("mnist", 0.01, 0.05): 75.0}
@@ -57,6 +59,16 @@ def test_the_test_set_may_have_the_long_tail_of_training():
     assert weights["train"] == pytest.approx(np.full(10, 0.1))
     assert weights["both"].sum() == pytest.approx(1.0)
     assert weights["both"][-1] / weights["both"][0] == pytest.approx(TINY.imbalance)
+
+
+def test_the_other_cells_confirm_what_was_declared():
+    cells = {(s.dataset, s.alpha, s.imbalance) for s in confirmation("paper")}
+    assert cells | {("mnist", *cell) for cell in SCREENED} == set(PRINTED)
+    assert len(cells) == 9
+    near, far = ({"error": e} for e in (NEAR, NEAR + 1))
+    assert confirms(near, far)
+    assert not confirms(near, near)
+    assert not confirms(far, {"error": 2 * far["error"]})
 
 
 def _screened(errors, seeds=3):

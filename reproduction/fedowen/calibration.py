@@ -38,7 +38,7 @@ from fedkit.learning.models import build
 from fedkit.plots import INK, PALETTE, Picture, panels
 from reproduction import common, overviews
 from reproduction.common import dataset
-from reproduction.fedowen.experiments import TINY, Setting, calibration
+from reproduction.fedowen.experiments import TINY, Setting, calibration, confirmation
 from reproduction.fedowen.run import simulate
 from reproduction.golden import Tiny
 from reproduction.records import Cell
@@ -192,6 +192,11 @@ def declared(screened: pd.DataFrame) -> tuple[Any, ...] | None:
     return best
 
 
+def confirms(declared: Mapping[str, float], present: Mapping[str, float]) -> bool:
+    """Whether the declared reading is judged from now on, by :func:`fit` on the other cells."""
+    return declared["error"] <= NEAR and declared["error"] < present["error"]
+
+
 def in_words(reading: Sequence[Any]) -> str:
     """Say a reading: split, local training, whether the test set is cut, rounds reported."""
     split, rate, batch, momentum, tail, report = reading
@@ -232,4 +237,8 @@ CALIBRATION = Tiny(
 common.experiment(
     "fedowen", "calibration", "FedAvg under every split and local training", calibration,
     lambda *_: [(0,)], CALIBRATION, block=1,
+)  # fmt: skip
+common.experiment(
+    "fedowen", "confirmation", "FedAvg in the other cells, in the reading that is declared",
+    confirmation, lambda *_: [tuple(range(5))], CALIBRATION, block=1,
 )  # fmt: skip

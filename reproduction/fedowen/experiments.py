@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Literal
 
 from reproduction import common
@@ -223,15 +224,29 @@ def reduced(profile: str) -> list[Setting]:
 
 def calibration(profile: str) -> list[Setting]:
     """FedAvg alone, on MNIST: every split with every local training, on the cells that choose."""
-    base = replace(SCALES[profile].bases[0], exact_every=0)
-    if profile == "paper":
-        base = replace(_MNIST, exact_every=0)
+    base = _MNIST if profile == "paper" else SCALES[profile].bases[0]
+    return _calibrated([(base, alpha, imbalance) for alpha, imbalance in SCREENED])
+
+
+def confirmation(profile: str) -> list[Setting]:
+    """The same in the other cells of Tables 1 and 2, of which the declared reading is run."""
+    scale = SCALES[profile]
+    bases = [base for base in scale.bases if base.dataset in ("digits", "mnist", "fashionmnist")]
+    cells = product(bases, scale.alphas, scale.imbalances)
+    return _calibrated([
+        (base, alpha, imbalance) for base, alpha, imbalance in cells
+        if base.dataset == "fashionmnist" or (alpha, imbalance) not in SCREENED
+    ])  # fmt: skip
+
+
+def _calibrated(cells: Sequence[tuple[Setting, float, float]]) -> list[Setting]:
+    """Every local training and split in these cells: data, alpha, imbalance."""
     return [
         replace(
             base, alpha=alpha, imbalance=imbalance, split=split, lr=lr, batch_size=batch,
-            momentum=momentum, evaluate_every=base.rounds,
+            momentum=momentum, exact_every=0, evaluate_every=base.rounds,
         )
         for lr, batch, momentum in LOCAL
         for split in SPLITS
-        for alpha, imbalance in SCREENED
+        for base, alpha, imbalance in cells
     ]  # fmt: skip
