@@ -12,7 +12,6 @@ import pandas as pd
 
 from fedkit.fedvalue.protocol.attacks import ATTACKS
 from fedkit.fedvalue.protocol.verification import best_shift
-from fedkit.intervals import paired_interval
 from reproduction import figures as plots
 from reproduction.fedvalue import findings
 from reproduction.fedvalue.experiments import MAIN, MILD, PLACES, PROTOCOLS
@@ -99,7 +98,7 @@ def levels(e: Evaluation) -> Shown:
     return plots.table(
         pd.DataFrame.from_dict(found, orient="index"),
         "By how much our AUC is above the printed one, means over price lists and budgets, with "
-        "XGBoost's default trees and with milder ones.",
+        "XGBoost's default trees and with milder ones. The agency knows occupations here too.",
         decimals=3,
     )
 
@@ -110,19 +109,16 @@ def tested(e: Evaluation) -> Shown:
              "nobody": "nobody passes"}  # fmt: skip
     lines = {}
     for (crowd, records), case in product(
-        (("MovieLens-1M", e.records), ("MovieLens-100K", "laptop")), MAIN
+        (("MovieLens-1M", e.records), ("MovieLens-100K", "laptop")), findings.JUDGED_MARKET
     ):
-        mine, theirs = e.played(case, records, "tested"), e.played(case, records)
+        mine = e.played(case, records, "tested")
         found = {k: findings.per_seed(mine, f"passes.{k}") for k in kinds}
         line = {
             words: findings.share_interval(found[k]).text(0) if len(found[k]) else "–"
             for k, words in kinds.items()
         }
         for rival in ("fedvalue-corrected", "vf-ps"):
-            ahead = paired_interval(
-                findings.per_seed(mine, "auc.fix.3")
-                - findings.per_seed(theirs, f"auc.fix.3.{rival}")
-            )
+            ahead = findings.ahead_when_tested(e, case, rival, records)
             line[f"AUC against {STRATEGIES[rival]}"] = ahead.text(3, signed=True)
         lines[f"{crowd}, {case.scenario}"] = line
     return plots.table(
