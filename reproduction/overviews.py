@@ -83,8 +83,8 @@ def by_method(frame: pd.DataFrame, metric: str = "accuracy", index: Any = "seed"
 
 
 def lead(wide: Any, a: str, b: str) -> Interval:
-    """How much more a has than b, paired by seed."""
-    return paired_interval((wide[a] - wide[b]).dropna())
+    """How much more a has than b, paired by seed; of what is not there, nothing."""
+    return paired_interval(wide[a] - wide[b] if {a, b} <= set(wide) else [])
 
 
 def intervals(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
+from fedkit.intervals import Interval, bounded_interval, mean_interval
 from reproduction import overviews
 from reproduction.claims import load_claims
 from reproduction.common import chance_above
@@ -36,6 +36,7 @@ from reproduction.fedccea.experiments import (
     WALKS,
     setting_name,
 )
+from reproduction.overviews import lead
 from reproduction.readings import readings_of, under
 from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, join
 
@@ -142,7 +143,7 @@ def intervals(
     """
     rows = {
         (place, label): asdict(
-            _metric(seeds, what, bounds) if isinstance(what, str) else _lead(seeds, *what)
+            _metric(seeds, what, bounds) if isinstance(what, str) else lead(seeds, *what)
         )
         for place, seeds in (pools if pooled else settings)(table)
         for label, what in shown.items()
@@ -155,13 +156,6 @@ def _metric(seeds: pd.DataFrame, metric: str, bounds: tuple[float, float]) -> In
     if np.isfinite(bounds).all():
         return bounded_interval(found, *bounds)
     return mean_interval(found).within(*bounds)
-
-
-def _lead(seeds: pd.DataFrame, a: str, b: str) -> Interval:
-    """How much more a is than b, paired by seed; a ranking that ranks nobody has nothing."""
-    if not {a, b} <= set(seeds):
-        return paired_interval([])
-    return paired_interval(seeds[a] - seeds[b])
 
 
 def as_text(found: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
@@ -437,7 +431,7 @@ def leads(e: Evaluation) -> dict[str, Interval]:
     for key, data in (("mnist", "MNIST"), ("decided", "EMNIST")):
         (mean,) = (part for name, part in noisy.items() if name.startswith(f"{data}, strong"))
         for metric, word in (("auc", "chance"), ("gain", "gain")):
-            found[f"cc-{key}-{word}"] = _lead(mean, f"{metric}.fedccea", f"{metric}.loo")
+            found[f"cc-{key}-{word}"] = lead(mean, f"{metric}.fedccea", f"{metric}.loo")
     return found
 
 
@@ -445,17 +439,17 @@ def points(e: Evaluation) -> dict[str, Interval]:
     """Differences in points, with their sign."""
     here, iid = e.here, e.at("mnist", "iid", "label-40")
     found = {
-        f"cc-lost-{key}": _lead(here, f"lost40.{m}", "lost40.random")
+        f"cc-lost-{key}": lead(here, f"lost40.{m}", "lost40.random")
         for key, m in (("cca", "fedccea"), ("nodes", "connected"), ("loo", "loo"))
     }
     for key, runs in (("iid", iid), ("strong", here)):
-        found[f"cc-wider-{key}"] = _lead(runs, "area.partial", "area.fedccea")
-    found["cc-over-amounts"] = _lead(here, "area.partial-connected", "area.partial-size")
+        found[f"cc-wider-{key}"] = lead(runs, "area.partial", "area.fedccea")
+    found["cc-over-amounts"] = lead(here, "area.partial-connected", "area.partial-size")
     for key, data in (("mnist", "mnist"), ("letters", "emnist")):
         deals: Any = e.deals.xs((data, *PLACE[1:]), level=[0, 1, 2])
         dealt = "area.dealt-connected"
-        found[f"cc-dealt-{key}"] = _lead(deals, dealt, "area.amounts")
-        found[f"cc-over-dealt-{key}"] = _lead(deals, "area.learnt-connected", dealt)
+        found[f"cc-dealt-{key}"] = lead(deals, dealt, "area.amounts")
+        found[f"cc-over-dealt-{key}"] = lead(deals, "area.learnt-connected", dealt)
     return found
 
 
@@ -464,7 +458,7 @@ def amounts(e: Evaluation) -> dict[str, Interval]:
     iid, clean = e.at("mnist", "iid", "label-40"), e.at("mnist", "strong", "none")
     found = {
         "cc-zeros-cca": bounded_interval(clean["zeros.fedccea"], 0, 20),
-        "cc-zeros-drop": _lead(clean, "base", "excluded.fedccea"),
+        "cc-zeros-drop": lead(clean, "base", "excluded.fedccea"),
         "cc-lost-random": bounded_interval(e.here["lost40.random"], 0, 100),
         "cc-area-partial": mean_interval(iid["area.partial"]),
         "cc-area-partial-size": mean_interval(iid["area.partial-size"]),
@@ -472,7 +466,7 @@ def amounts(e: Evaluation) -> dict[str, Interval]:
     pooled = next(mean for name, mean in pools(e.runs) if name.startswith("MNIST, strong"))
     for key, end in (("low", "lowest"), ("high", "highest")):
         lost = _LOST[end]
-        found[f"cc-both-{key}"] = _lead(pooled, f"{lost}.fedccea", f"{lost}.random")
+        found[f"cc-both-{key}"] = lead(pooled, f"{lost}.fedccea", f"{lost}.random")
     return found
 
 
