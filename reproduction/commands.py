@@ -27,7 +27,7 @@ from reproduction.experiments import (
     get,
     keep,
 )
-from reproduction.outside import is_outside, make_method
+from reproduction.plugins import is_plugin, load_plugin
 from reproduction.records import (
     PROFILES,
     SHIPPED,
@@ -181,7 +181,7 @@ def run(
         if engine != "here":
             raise ValueError(f"method {method!r} runs here: a cluster may lack it, drop --engine")
         sys.path.insert(0, os.getcwd())  # it may lie in the current folder
-        make_method(method)
+        load_plugin(method)
     for item in all_experiments(paper) if experiment is None else [get(paper, experiment)]:
         cells = item.cells(profile, chosen)
         try:
@@ -381,8 +381,7 @@ def audit_command(
     records = [
         record
         for record in Store().records(profile, paper, experiment)
-        if record.cell.experiment != "entries"
-        and not is_outside(record.cell.settings.get("method"))
+        if record.cell.experiment != "entries" and not is_plugin(record.cell.settings.get("method"))
     ]
     if not records:
         what = " ".join(filter(None, (paper, experiment))) or "any paper"
@@ -439,7 +438,7 @@ def arena(
     for name in rows:
         choice("against", name, METHODS)
     sys.path.insert(0, os.getcwd())  # the method may lie in the current folder
-    mine = {name: make_method(name) for name in entered}
+    mine = {name: load_plugin(name) for name in entered}
     typer.echo(
         f"{len(rows) + len(entered)} rows, profile {profile}; what has no record is computed first",
         err=True,  # the bars are seen in a terminal alone

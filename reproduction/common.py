@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fedkit.extras import bar
 from reproduction.experiments import Experiment, register
 from reproduction.golden import RunFunction, Tiny, trace
-from reproduction.outside import make_method
+from reproduction.plugins import load_plugin
 from reproduction.records import PROFILES, Cell
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def in_place(name: str, row: Strategy, estimated: Callable[[Any], Value]) -> Str
     """
     from fedkit.federated.rounds import Strategy
 
-    made = make_method(name)
+    made = load_plugin(name)
     if isinstance(made, Strategy):
         return made
     if hasattr(made, "sample") and hasattr(made, "accumulator"):

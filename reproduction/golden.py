@@ -25,7 +25,7 @@ import numpy as np
 from fedkit.atomic import write_text
 from reproduction import golden_folder
 from reproduction.manifest import commit
-from reproduction.outside import is_outside
+from reproduction.plugins import is_plugin
 from reproduction.records import PROFILES, SHIPPED, Cell, Record, Result, golden_numbers
 
 # Shares of itself, and of the largest entry of its list, by which a number may differ on another
@@ -81,7 +81,7 @@ class Tiny:
         runs = {self.name: base}
         if self.by is not None:
             method = settings[self.by]
-            if is_outside(method):  # it has none of its own; what runs it must not have changed
+            if is_plugin(method):  # it has none of its own; what runs it must not have changed
                 method = base[self.by]
             runs = {f"{self.name}.{_word(method)}": {**base, self.by: method}}
         for key, changes in self.switches.items():

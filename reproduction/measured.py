@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedkit.intervals import settled, slopes
 from reproduction.claims import Claim, Claims, ClaimsError
-from reproduction.outside import is_outside
+from reproduction.plugins import is_plugin
 from reproduction.records import Store, canonical_json
 
 OF_TABLES = ("concordance", "rank_agreement", "best_share")
@@ -104,7 +104,7 @@ class _Lookup:
         paper = str(claims.paper["key"])
         for record in store.records(profile, paper):
             cell = record.cell
-            if is_outside(cell.settings.get("method")):
+            if is_plugin(cell.settings.get("method")):
                 continue  # in the place of a row, and none of the paper's
             self.settings[cell.key] = cell.settings
             self.data[cell.key] = record.manifest.get("data", ())

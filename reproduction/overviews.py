@@ -15,7 +15,7 @@ import pandas as pd
 
 from fedkit.intervals import Interval, holm, mean_interval, paired_interval, paired_p_value, settled
 from reproduction.claims import load_claims
-from reproduction.outside import is_outside
+from reproduction.plugins import is_plugin
 from reproduction.records import Record, Store
 from reproduction.verdicts import join
 
@@ -133,7 +133,7 @@ def by_seed(
     if part.duplicated(["method", "seed"]).any():
         raise ValueError(f"settings {settings} leave several records per method; name more of them")
     wide = part.pivot(index="seed", columns="method", values="value")
-    return wide[[m for m in labels if m in wide.columns] + [m for m in wide if is_outside(m)]]
+    return wide[[m for m in labels if m in wide.columns] + [m for m in wide if is_plugin(m)]]
 
 
 def gains(wide: pd.DataFrame, reference: str) -> pd.DataFrame:

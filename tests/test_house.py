@@ -39,29 +39,29 @@ REPRODUCTION = {
     "widgets": "",
     "figures": "widgets",
     "__init__": "",
-    "outside": "",
+    "plugins": "",
     "manifest": "__init__",
     "records": "__init__",
-    "golden": "outside __init__ manifest records",
-    "experiments": "outside __init__ golden manifest records",
-    "common": "outside experiments golden records",
+    "golden": "plugins __init__ manifest records",
+    "experiments": "plugins __init__ golden manifest records",
+    "common": "plugins experiments golden records",
     "claims": "__init__ records",
     "printed": "claims",
-    "measured": "outside claims records",
+    "measured": "plugins claims records",
     "readings": "claims",
     "verdicts": "claims measured printed readings records",
-    "overviews": "outside claims verdicts records",
+    "overviews": "plugins claims verdicts records",
     "tables": "widgets overviews verdicts readings measured claims records __init__",
     **dict.fromkeys(
         ("fedccea", "fedms", "fedowen", "fedtsv", "fedvalue"),
-        "outside common overviews experiments claims readings verdicts tables figures widgets "
+        "plugins common overviews experiments claims readings verdicts tables figures widgets "
         "golden records __init__",
     ),
     "report": "fedccea fedms tables figures verdicts claims records __init__",
     "arena": "common overviews tables experiments figures widgets golden manifest records __init__",
     "foundations": "figures widgets __init__",
     "book": "figures manifest records",
-    "commands": "outside arena book claims verdicts tables experiments golden records __init__",
+    "commands": "plugins arena book claims verdicts tables experiments golden records __init__",
 }
 PLANS = {"fedkit": LIBRARY, "reproduction": REPRODUCTION}
 

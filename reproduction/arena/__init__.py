@@ -12,7 +12,7 @@ _HOMES = homes(
         "federations": "SCENARIOS Scenario plant",
         "experiments": "scenarios",
         "measures": "BETTER MEASURES board interval measure ranking summary",
-        "entered": "Entered measures_of run",
+        "comparison": "Entered measures_of run",
     }
 )
 

@@ -13,7 +13,7 @@ import pandas as pd
 from fedkit.arena import METHODS, SAMPLED, agreement, sees
 from fedkit.intervals import Interval, finite, mean_interval, paired_interval, paired_p_value
 from reproduction import ROOT, overviews
-from reproduction.arena.entered import Entered, measures_of
+from reproduction.arena.comparison import Entered, measures_of
 from reproduction.arena.federations import SKEWED
 from reproduction.arena.measures import interval, summary
 from reproduction.common import chance_above

@@ -19,7 +19,7 @@ PAGES = {
     "api-methods": "methods",
     "api-columns": "fedvalue",
     "api-protocol": "fedvalue.protocol fedvalue.http",
-    "api-arena": "arena intervals outside",
+    "api-arena": "arena intervals",
     "api-plots": "plots checks extras atomic threads columnfiles __main__",
 }
 _PAGES = {f"fedkit.{room}.": page for page, rooms in PAGES.items() for room in rooms.split()}

@@ -48,7 +48,7 @@ from reproduction.common import accuracies, accuracy_curve, blocks, dataset
 from reproduction.fedowen import experiments as given
 from reproduction.fedowen.experiments import RANDOM_SELECTION, SCALES, TINY, Setting, grid, sweep
 from reproduction.golden import Tiny, trace
-from reproduction.outside import is_outside
+from reproduction.plugins import is_plugin
 from reproduction.records import Cell
 
 FloatArray = npt.NDArray[np.float64]
@@ -109,7 +109,7 @@ def strategy(s: Setting) -> Strategy:
         given.DEALT: replace(ours, value=policies.ShuffledValues(sampled["fedowen"])),
     }
     method = s.method.removesuffix(RANDOM_SELECTION)
-    if is_outside(method):
+    if is_plugin(method):
         return common.in_place(method, ours if s.method == method else at_random, estimated)
     if method not in rows:
         raise ValueError(f"unknown method {s.method!r}; there are {', '.join(rows)}")

@@ -55,7 +55,7 @@ from reproduction.fedtsv import experiments as given
 from reproduction.fedtsv.experiments import KINDS, METHODS, PAIRS, TIMINGS, TINY, Setting
 from reproduction.fedtsv.timings import Timing, run_timing
 from reproduction.golden import Tiny
-from reproduction.outside import is_outside
+from reproduction.plugins import is_plugin
 from reproduction.records import Cell
 
 FloatArray = npt.NDArray[np.float64]
@@ -80,7 +80,7 @@ def strategy(s: Setting) -> Strategy:
         "random": (RandomValues(), follow, keep_total),
         "oracle": (NoValue(), baselines.OracleWeights(tuple(liars)), keep_latest),
     }
-    if is_outside(s.method):
+    if is_plugin(s.method):
         row = Strategy(UniformSelection(), NoValue(), follow, keep_total)
         return common.in_place(s.method, row, lambda one: Estimated(one, calls, normalised=False))
     if s.method not in rows:

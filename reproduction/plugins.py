@@ -6,13 +6,13 @@ import importlib
 from typing import Any
 
 
-def is_outside(method: object) -> bool:
+def is_plugin(method: object) -> bool:
     """Tell whether a method's name is of the form ``module:Name``."""
     return ":" in str(method)
 
 
-def make_method(name: str) -> Any:
-    """Import ``module:Name``, and make one of it where it is a class."""
+def load_plugin(name: str) -> Any:
+    """Import ``module:Name``; of a class, make one."""
     module, _, attribute = name.partition(":")
     if not attribute:
         raise ValueError(f"method {name!r} is not of your own; write module:Name")
