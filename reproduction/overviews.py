@@ -92,8 +92,9 @@ def intervals(
 ) -> pd.DataFrame:
     """Make a table of intervals: columns mean, low, high, and paper where numbers are printed."""
     rows = {key: {"mean": i.mean, "low": i.low, "high": i.high} for key, i in cuts.items()}
-    for key in () if printed is None else rows:
-        rows[key]["paper"] = printed.get(key, np.nan)  # type: ignore[union-attr]
+    if printed is not None:
+        for key, row in rows.items():
+            row["paper"] = printed.get(key, np.nan)
     return table(rows)
 
 

@@ -213,7 +213,7 @@ def _of_study(e: Evaluation) -> Numbers:
         ("warm-02", {"temperature": 0.2}),
     ):
         part = where(study, method="fedms", **setting).set_index("seed").value
-        found[f"ms-{key}"] = paired_interval((part - plain.fedms).dropna())
+        found[f"ms-{key}"] = paired_interval(part - plain.fedms)
     harm = by_method(study[study.poisoned], "accuracy") - plain
     many = by_method(where(study, mavericks=5), "accuracy")
     rise = many["fedms"] - many["uniform-coreset"] - (plain["fedms"] - plain["uniform-coreset"])
@@ -224,9 +224,9 @@ def _of_study(e: Evaluation) -> Numbers:
         "ms-whole-coreset": lead(whole, "uniform-coreset", "fedavg"),
         "ms-whole-own": lead(whole, "fedms", "s-fedavg"),
         "ms-whole-own-tenth": lead(plain, "fedms", "s-fedavg"),
-        "ms-poisoned": paired_interval(harm["fedms"].dropna()),
-        "ms-poisoned-blind": paired_interval(harm["uniform-coreset"].dropna()),
-        "ms-rise": paired_interval(rise.dropna()),
+        "ms-poisoned": paired_interval(harm["fedms"]),
+        "ms-poisoned-blind": paired_interval(harm["uniform-coreset"]),
+        "ms-rise": paired_interval(rise),
     }
 
 

@@ -288,7 +288,7 @@ class Evaluation(overviews.Evaluation):
         one, two = (
             self.values(m, metric, c) for m, c in ((first, change), (second, other or change))
         )
-        return paired_interval((one - two).dropna())
+        return paired_interval(one - two)
 
     def weights(self, change: str) -> dict[str, Interval]:
         """What FedTSV's final weights tell apart under a change."""
