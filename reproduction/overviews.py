@@ -138,10 +138,7 @@ def by_seed(
 
 
 def gains(wide: pd.DataFrame, reference: str) -> pd.DataFrame:
-    """Difference of every method to one of them, paired by seed.
-
-    Equal seeds share partition, initial model and client batches, so the difference is taken
-    inside each seed.
+    """Difference of every method to one of them, paired by seed, where both have run.
 
     Index method; columns gain, low, high, p (Holm-adjusted over the table), seeds.
     """

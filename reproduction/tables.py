@@ -376,9 +376,7 @@ def by_finding(frame: pd.DataFrame) -> pd.DataFrame:
     """Give one vote to each finding: claims that say one thing in several readings.
 
     It has the verdict that its decided claims share; where some hold and others fail it turns on
-    the reading.  Where none is decided, the first of the list that one of its claims has.
-
-    Index finding; columns verdict and claims, how many there are.
+    the reading; where none is decided, the first of the list that one of its claims has.
     """
 
     def vote(verdicts: pd.Series) -> str:

@@ -50,16 +50,12 @@ _RETRAINED = ("tmc-sv", "loo")
 
 
 def seed_table(frame: pd.DataFrame, series: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Put the runs of an experiment below each other, their metrics side by side.
+    """Put the runs of an experiment below each other, their metrics side by side, a column each.
 
-    `frame` holds records of the experiment ``contribution`` or ``dealt``, and `series` what tables
-    of losses and of planted noise need.
-
-    Index: data set, distribution, noise and seed, in the paper's order; one column per metric.
-    From the series: "lost40.highest.M", "lost40.random" and "lost40.highest.random", points lost
-    with the highest and with random clients; "clean.M", the probability that clients that stay
-    clean are above those that others' runs make noisy, where all are clean, and "gain.M", how much
-    more it is with noise.
+    `series` adds "lost40.highest.M", "lost40.random" and "lost40.highest.random", points lost with
+    the highest and with random clients; "clean.M", the probability that clients that stay clean are
+    above those that others' runs make noisy, where all are clean, and "gain.M", how much more it is
+    with noise.
     """
     table = frame.pivot(index=RUN, columns="metric", values="value")
     if series is not None:
@@ -135,11 +131,9 @@ def intervals(
 ) -> pd.DataFrame:
     """Means over the seeds of every setting, or pool, with their 95% intervals.
 
-    `table` is a :func:`seed_table`; `shown` has by label a metric, or two of which the second is
-    taken from the first, paired by seed; `bounds` are what a metric can be, not for differences.
-
-    Index: setting (or pool) and label.  Columns: mean, low, high (NaN without seeds) and n, the
-    seeds that have a finite number.
+    `shown` has by label a metric, or two of which the second is taken from the first, paired by
+    seed; `bounds` are what a metric can be. Index: setting (or pool) and label; columns mean, low,
+    high and n, the seeds that have a finite number.
     """
     rows = {
         (place, label): asdict(
@@ -235,9 +229,8 @@ def learning(frame: pd.DataFrame) -> pd.DataFrame:
 def random_spread(seeds: pd.DataFrame) -> float:
     """Return the standard error of the mean area of random orders, in points, one order per seed.
 
-    An order read from its other end has the opposite area, so a random order's is 0 on average.
-    The root mean square of all single orders is divided by the root of the number of seeds, as the
-    methods' areas are means over them.
+    From its other end an order has the opposite area, so it is 0 on average: the root mean square
+    of all orders is divided by the root of the number of seeds.
     """
     areas = seeds[[f"area.random{k}" for k in range(RANDOM_ORDERS)]].to_numpy()
     return float(np.sqrt(np.square(areas).mean() / len(areas)))

@@ -63,11 +63,9 @@ def removal_curves(
 ) -> dict[str, FloatArray]:
     """Accuracy (%) after the lowest, or the highest, clients have gone, by every method's values.
 
-    A ranking that ranks nobody is left out.  Tied clients go in random order; the curve of a
-    ranking with ties is a mean over a few such orders, which are the same for all rankings.
-
-    Keys are "method.lowest" and "method.highest", of the random orders "random0.lowest", ..., and
-    "random", the mean of all of these; each has an entry per proportion.
+    A ranking that ranks nobody is left out; tied clients go in a few random orders, the same for
+    all rankings, and the curve is a mean. Keys are "method.lowest" and "method.highest",
+    "random0.lowest", ..., and "random", the mean of all of these; an entry per proportion.
     """
     ranked = {m: valued.values[m] for m in rankings}
     ranked |= {f"random{k}": v for k, v in enumerate(ranked.pop("random"))}
@@ -306,15 +304,9 @@ def _training(cell: Cell) -> TrainWithSizes:
 def run_dealt(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Deal FedCCEA's qualities to the clients at random: a control of partial participation.
 
-    Where clients use random shares of their data they are ranked by ``x_i omega_i``.  An uneven
-    omega, and most of all one with zeros, removes much the same clients in every round, where the
-    amounts alone take turns.  Dealt qualities are as uneven and know nothing: what they show is not
-    due to what was learnt.
-
-    Metrics are "area.M" and "lost40.M" as in the experiment ``contribution``, M one of "amounts",
-    "learnt", "dealt0", "dealt1", ..., and with the sigmoid behind the nodes "learnt-connected",
-    "dealt-connected0", ...  The simulations are those of that experiment; both readings' qualities
-    are dealt in the same orders.
+    Dealt qualities are as uneven as learnt ones and know nothing. Metrics are "area.M" and
+    "lost40.M", M one of "amounts", "learnt", "dealt0", ..., and connected "learnt-connected",
+    "dealt-connected0", ...; simulations are those of ``contribution``, orders the same in both.
     """
     s, train = Setting.of(cell), _training(cell)
     f = federation(s, seed)

@@ -142,13 +142,11 @@ def value_clients(
     device: str | None = None,
     progress: bool = False,
 ) -> Valued:
-    """Value the clients of a federation by all methods.
+    """Value the clients of a federation by all methods, on one half of the test images.
 
     The retraining methods share a memory, so no coalition is trained twice; each pays for what it
-    asks.  All methods see one half of the test images only.
-
-    Adam makes 200 epochs, not as many as the loss would need: it is the paper's rate in one of many
-    ways to use it, and says whether a verdict turns on the optimiser.
+    asks. Adam makes 200 epochs, not as many as the loss would need: it is the paper's rate in one
+    of many ways to use it, and says whether a verdict turns on the optimiser.
     """
     arch = architecture(s, f)
     valuing, scoring = halves(f, seed)
@@ -280,8 +278,7 @@ def value_by_rounds(
 ) -> ByRounds:
     """Value the clients by LOO and TMC-SV in every round of one training, and add the values.
 
-    The other reading of the rivals: nothing is trained anew.  A coalition's model of a round is the
-    mean of its members' models of that round, from everybody's global model; its utility is the
+    A coalition's model of a round is the mean of its members' models of that round, its utility the
     accuracy on the valuing half.  TMC-SV takes `permutations` walks a round, cut as in
     :func:`value_clients`.
     """
@@ -334,9 +331,6 @@ OTHER_SEED = 1_000_003
 
 def same_round(sims: Simulations) -> tuple[FloatArray, float]:
     """Regress what is left after the means of the rounds on the sizes of the same round.
-
-    The AAM gives round rho one weight in all accuracies that follow it, so it cannot say that the
-    last round matters most.  This straight line says nothing else.
 
     Returns one coefficient per client, in accuracy per scaled size, and the share of the variance
     explained, adjusted for the coefficients.
@@ -424,9 +418,8 @@ def by_chance(sims: Simulations, share: float, seed: int) -> dict[str, float]:
 def unseen(sims: Simulations, seed: int) -> dict[str, float]:
     """What the sizes explain of simulations that the fit has not seen, beside the round's mean.
 
-    "unseen.fedccea", "unseen.connected" and "unseen.same_round": one less the ratio of squared
-    errors, in :data:`FOLDS`-fold cross-validation over simulations; below 0 where the sizes
-    mislead.  The AAM's predictions are cut to [0, 1]: from sizes that differ little a fit can
+    "unseen.M": one less the ratio of squared errors, in :data:`FOLDS`-fold cross-validation over
+    simulations; below 0 where the sizes mislead.  Predictions are cut to [0, 1], as a fit can
     extrapolate anywhere.
     """
     x, y = sims.sizes, sims.accuracy

@@ -454,10 +454,9 @@ def judged(frame: pd.DataFrame) -> pd.DataFrame:
 def readings(store: Store) -> pd.DataFrame:
     """Judge Table 1 on MNIST under every reading of what the paper leaves open.
 
-    Index: the readings on record; columns ``cells`` (of 21), ``mean distance`` to the printed
-    numbers in points, the same over the cells that all these readings have, ``within 3 points``,
-    ``reproduced``, and ``FedMS first`` (scenarios in which its mean is the highest of the paper's
-    methods, of those on record).
+    Index: the readings on record; columns ``cells``, ``mean distance`` to the printed numbers in
+    points, the same over the cells that all have, ``within 3 points``, ``reproduced``, and ``FedMS
+    first``, scenarios in which its mean is the highest of all seven methods.
     """
     claims = load_claims("fedms")
     places = [dict(c.place) | {"claim": c.id} for c in claims.claims]
@@ -562,9 +561,8 @@ def best_on_validation(frame: pd.DataFrame, method: str) -> tuple[dict[str, floa
 def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
     """Choose every method's hyper-parameters by mean validation accuracy, and test those.
 
-    Index: methods; columns ``points`` (tried), ``chosen``, ``inside`` (the chosen learning rate is
-    neither end of those tried), and the test accuracy at the chosen point with its 95% interval and
-    the number of its seeds: ``mean``, ``low``, ``high``, ``seeds``.
+    Columns ``points`` tried, ``chosen``, ``inside`` (the rate is neither end of those tried), and
+    the test accuracy there: ``mean``, ``low``, ``high``, ``seeds``.
     """
     rows = {}
     for method in (m for m in LABELS if m in set(frame.method)):

@@ -84,10 +84,7 @@ def _written(cut: Interval, digits: int) -> str:
 def over_rounds(
     series: pd.DataFrame, methods: Sequence[str], against: str | None = None
 ) -> pd.DataFrame:
-    """Accuracy and loss over the rounds, or how far they are from those of one method.
-
-    Of series of the experiment ``figures`` in one setting.  With `against`, differences from this
-    method, which is left out; paired by seed and round.
+    """Accuracy and loss over the rounds, or how far they are from those of a method `against`.
 
     One row per method (its label), seed and test: round and accuracy (%), loss_round and loss
     (nats); NaN where one of the two has no test.
@@ -108,11 +105,8 @@ def over_rounds(
 def weights_table(series: pd.DataFrame) -> pd.DataFrame:
     """How the final weights of Eq. 13, ``max(c, 0)`` over its sum, tell kinds of clients apart.
 
-    The metrics ``auc.*`` of a record judge the values c before they are cut at zero; weights have
-    ties at zero, which count half.
-
     One row per method: the probability that a client of the first kind weighs more than one of the
-    second, and the share of clients of each kind whose weight is zero, as :func:`by_weight`.
+    second (ties count half), and the share of each kind whose weight is zero, as :func:`by_weight`.
     """
     cuts = {m: by_weight(series[series.method == m]) for m in LABELS if m in set(series.method)}
     return overviews.table({
@@ -183,11 +177,9 @@ def rounds_table(frame: pd.DataFrame) -> pd.DataFrame:
 def study(frame: pd.DataFrame, series: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
     """One row per change: late accuracy by method, and how well kinds of clients are told apart.
 
-    `frame` and `series` are metrics and series of the experiment ``study``, and of ``figures`` for
-    the first row.
-
-    Intervals over the seeds (n = 0 where a method has no record) in ACCURACY_COLUMNS and
-    SEPARATION_COLUMNS, and "seeds", the largest number of them.  :func:`study_text` writes it.
+    `frame` and `series` are of ``study``, and of ``figures`` for the first row. Intervals over the
+    seeds (n = 0 without a record) in ACCURACY_COLUMNS and SEPARATION_COLUMNS, and "seeds", the
+    most.
     """
     rows: dict[str, dict[str, Any]] = {}
     for name in CHANGES:
