@@ -115,6 +115,8 @@ SCALES = {
     "laptop": Scale(_LAPTOP, (0.01, 0.1), (0.01,), (0, 1, 2)),
     "paper": Scale(tuple(_COLUMNS.values()), (0.01, 0.05, 0.1), (0.01, 0.05), tuple(range(10))),
 }
+#: the most seeds of a cell
+BLOCK = 5
 LEVELS = (1, 2, 4, 8)
 EPSILONS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
 #: scales of the bonus below the floor: the choice, the rest of the paper's grid, and Eq. 13
@@ -156,6 +158,12 @@ TINY = replace(
 )  # fmt: skip
 
 
+def seeds_of(experiment: str, profile: str, s: Setting) -> list[tuple[int, ...]]:
+    """Return the blocks of seeds of a setting."""
+    seeds = SCALES[profile].seeds[: 5 if experiment == "reduced" else None]
+    return common.blocks(seeds, BLOCK)
+
+
 def grid(profile: str, methods: Sequence[str], imbalance: float) -> list[Setting]:
     """Every data set and alpha of a table."""
     scale = SCALES[profile]
@@ -179,6 +187,65 @@ def sweep(profile: str, methods: Sequence[str], name: str, values: Sequence[Any]
         for method in methods
         for value in values
     ]
+
+
+def table1(profile: str) -> list[Setting]:
+    """Every method where the rarest class has a hundredth of the most frequent one's images."""
+    return grid(profile, METHODS, 0.01)
+
+
+def table2(profile: str) -> list[Setting]:
+    """The same with a twentieth."""
+    return grid(profile, METHODS, 0.05)
+
+
+def table3(profile: str) -> list[Setting]:
+    """Rows that select at random, under both imbalances."""
+    imbalances = SCALES[profile].imbalances if profile == "paper" else (0.01,)
+    return [s for imbalance in imbalances for s in grid(profile, TABLE_3, imbalance)]
+
+
+def sweep_levels(profile: str) -> list[Setting]:
+    """More levels in both readings of the budget; the corrected sampler has no Q, only its budget.
+
+    Section 4.3: more levels cost more computation, so the walks per level are fixed; section 4.2:
+    every method has N x M calls, so the budget is.  At Q = 2 the two are one, and more than M
+    levels leave not one walk for each.
+    """
+    return [
+        *(replace(s, budget_grows=grows)
+          for grows, methods in ((True, ("fedowen", "fedowen-corrected")), (False, ("fedowen",)))
+          for s in sweep(profile, methods, "levels", LEVELS)
+          if grows or (s.levels != 2 and s.levels <= s.samples_per_client)),
+        *sweep(profile, CONTROLS, "levels", (2,)),
+    ]  # fmt: skip
+
+
+def sweep_epsilon(profile: str) -> list[Setting]:
+    """More exploration; who selects at random has no epsilon."""
+    return [
+        *sweep(profile, ("fedowen", "random-values", "size-values"), "epsilon", EPSILONS),
+        *sweep(profile, ("uniform",), "epsilon", (0.1,)),
+    ]
+
+
+def sensitivity(profile: str) -> list[Setting]:
+    """One setting that the paper's text does not give changed at a time."""
+    methods = ("fedavg", "fedowen", "random-values", "uniform")
+    return [
+        s for name, values in SENSITIVITY.items() for s in sweep(profile, methods, name, values)
+    ]
+
+
+def low_gain(profile: str) -> list[Setting]:
+    """FedOwen, whose bonus below the floor :data:`LOW_GAINS` scale."""
+    found = sweep(profile, ("fedowen",), "epsilon", (0.1,))
+    return [s for s in found if s.dataset in ("digits", "fashionmnist")]
+
+
+def round_errors(profile: str) -> list[Setting]:
+    """Rounds that no values have steered, valued by every estimator."""
+    return [replace(s, exact_every=10) for s in grid(profile, ("uniform",), 0.01)]
 
 
 def readings(profile: str) -> list[Setting]:

@@ -7,7 +7,7 @@ Figures 2 and 6 to 10 are the series of Tables 1 and 2; Figures 3 and 4 are swee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -44,9 +44,9 @@ from fedkit.learning.training import LocalSGD
 from fedkit.methods.fedowen import EpsilonGreedy, FedOwen, OwenSampling, OwenTwins
 from fedkit.streams import Streams
 from reproduction import common
-from reproduction.common import accuracies, accuracy_curve, blocks, dataset
+from reproduction.common import accuracies, accuracy_curve, dataset
 from reproduction.fedowen import experiments as given
-from reproduction.fedowen.experiments import RANDOM_SELECTION, SCALES, TINY, Setting, grid, sweep
+from reproduction.fedowen.experiments import RANDOM_SELECTION, TINY, Setting
 from reproduction.golden import Tiny, trace
 from reproduction.plugins import is_plugin
 from reproduction.records import Cell
@@ -176,7 +176,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     s = Setting.of(cell)
     # Exact values take as long as all estimates of a run.  They change nothing in it, so outside
     # of Table 1 the errors of the first block of seeds are enough.
-    probe = _probe(s, cell.experiment == "table1" or min(cell.seeds) < BLOCK)
+    probe = _probe(s, cell.experiment == "table1" or min(cell.seeds) < given.BLOCK)
     history = simulate(s, cell.seeds, probe=probe, device=device, progress=progress)
     frame, clients = history.rounds_frame(), history.clients_frame()
     seconds = history.seconds["value"] / s.rounds / len(cell.seeds)
@@ -294,10 +294,6 @@ def run_low_gain(cell: Cell, device: str | None, progress: bool) -> list[dict[st
     return [common.result(seed, s.data, metrics) for seed, metrics in found.items()]
 
 
-#: the most seeds of a cell
-BLOCK = 5
-
-
 def _traced(cell: Cell, device: Any) -> dict[str, Any]:
     """What a golden run did, and every client's chance to be selected next."""
     s, remembered = Setting.of(cell), list[Any]()
@@ -349,74 +345,21 @@ LOW_GAIN = Tiny(
 )
 
 
-def _register(
-    name: str, title: str, settings: Callable[[str], list[Setting]], golden: Tiny = RUN
-) -> None:
-    def seeds(profile: str, s: Setting) -> list[tuple[int, ...]]:
-        return blocks(SCALES[profile].seeds[: 5 if name == "reduced" else None], BLOCK)
-
-    entry = "{}" + RANDOM_SELECTION * (name == "table3") if golden is RUN else None
-    common.experiment("fedowen", name, title, settings, seeds, golden, block=BLOCK, entry=entry)
-
-
-_register("table1", "Final accuracy, imbalance factor 0.01", lambda p: grid(p, given.METHODS, 0.01))
-_register("table2", "Final accuracy, imbalance factor 0.05", lambda p: grid(p, given.METHODS, 0.05))
-_register(
-    "table3",
-    "FedOwen without adaptive selection",
-    lambda p: [
-        s
-        for imbalance in (SCALES[p].imbalances if p == "paper" else (0.01,))
-        for s in grid(p, given.TABLE_3, imbalance)
-    ],
-)
-_register(
-    "sweep_levels",
-    "Inclusion levels Q (Figure 3)",
-    # Section 4.3: more levels cost more computation, so the walks per level are fixed; section
-    # 4.2: every method has N x M calls, so the budget is.  The corrected sampler has no Q, only its
-    # budget; controls have neither: one cell each.
-    lambda p: [
-        *(replace(s, budget_grows=grows)
-          for grows, methods in ((True, ("fedowen", "fedowen-corrected")), (False, ("fedowen",)))
-          for s in sweep(p, methods, "levels", given.LEVELS)
-          # at Q = 2 the two budgets are one; more than M levels leave not one walk for each
-          if grows or (s.levels != 2 and s.levels <= s.samples_per_client)),
-        *sweep(p, given.CONTROLS, "levels", (2,)),
-    ],
-)  # fmt: skip
-_register(
-    "sweep_epsilon",
-    "Exploration rate epsilon (Figure 4)",
-    lambda p: [
-        *sweep(p, ("fedowen", "random-values", "size-values"), "epsilon", given.EPSILONS),
-        *sweep(p, ("uniform",), "epsilon", (0.1,)),  # selects at random: no epsilon
-    ],
-)
-_register(
-    "sensitivity",
-    "Settings that the paper's text does not give",
-    lambda p: [
-        s
-        for name, values in given.SENSITIVITY.items()
-        for s in sweep(p, ("fedavg", "fedowen", "random-values", "uniform"), name, values)
-    ],
-)
-_register(
-    "low_gain",
-    "Scale of the bonus of clients below the floor (line 9 of Algorithm 2)",
-    lambda p: [
-        s for s in sweep(p, ("fedowen",), "epsilon", (0.1,))
-        if s.dataset in ("digits", "fashionmnist")
-    ],
-    LOW_GAIN,
-)  # fmt: skip
-_register("readings", "Rows that read the text otherwise", given.readings)
-_register("classwise", "Table 1 with clients of unequal size (class-wise split)", given.classwise)
-_register("reduced", "Columns at a reduced scale", given.reduced)
-_register(
-    "round_errors",
-    "Every estimator on the same rounds",
-    lambda p: [replace(s, exact_every=10) for s in grid(p, ("uniform",), 0.01)],
-    ROUND_ERRORS,
-)
+for _name, _title, _golden in (
+    ("table1", "Final accuracy, imbalance factor 0.01", RUN),
+    ("table2", "Final accuracy, imbalance factor 0.05", RUN),
+    ("table3", "FedOwen without adaptive selection", RUN),
+    ("sweep_levels", "Inclusion levels Q (Figure 3)", RUN),
+    ("sweep_epsilon", "Exploration rate epsilon (Figure 4)", RUN),
+    ("sensitivity", "Settings that the paper's text does not give", RUN),
+    ("low_gain", "Scale of the bonus of clients below the floor (line 9 of Algorithm 2)", LOW_GAIN),
+    ("readings", "Rows that read the text otherwise", RUN),
+    ("classwise", "Table 1 with clients of unequal size (class-wise split)", RUN),
+    ("reduced", "Columns at a reduced scale", RUN),
+    ("round_errors", "Every estimator on the same rounds", ROUND_ERRORS),
+):
+    _entry = "{}" + RANDOM_SELECTION * (_name == "table3") if _golden is RUN else None
+    common.experiment(
+        "fedowen", _name, _title, getattr(given, _name), partial(given.seeds_of, _name), _golden,
+        block=given.BLOCK, entry=_entry,
+    )  # fmt: skip
