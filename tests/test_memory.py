@@ -24,7 +24,7 @@ def score(coalitions):
     time.sleep(0.05 * len(coalitions))
     return coalitions @ np.array([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
 
-game = fk.remember(fk.Game(6, score), sys.argv[1], batch=1)
+game = fk.remember(fk.Game(6, score), sys.argv[1])
 print("ready", flush=True)
 print(fk.shapley(game).values.tolist())
 """
@@ -96,9 +96,9 @@ def test_what_was_evaluated_before_a_failure_is_kept_and_told(tmp_path):
         asked.extend(rows)
         return base(rows)
 
-    for path, batch, kept in ((None, None, 0), (None, 1, 24), (tmp_path / "db", 8, 24)):
+    for path, kept in ((None, 0), (tmp_path / "db", 15)):  # pieces of 1, 2, 4, 8, and then 16
         asked.clear()
-        game = fk.remember(fk.Game(5, score), path, batch)
+        game = fk.remember(fk.Game(5, score), path)
         with pytest.raises(ConnectionError) as caught:
             fk.estimate(game, fk.PermutationSampling(), 32)
         told = " ".join(caught.value.__notes__)

@@ -185,7 +185,7 @@ def games() -> Iterator[Row]:
         "n_players": whole(1), "function": OBJECT,
     }  # fmt: skip
     yield "remember", fk.remember, {"game": game}, {
-        "game": OBJECT, "batch": optional(whole(1)), "path": [Thing(), [], {}, True, 3],
+        "game": OBJECT, "path": [Thing(), [], {}, True, 3],
     }  # fmt: skip
     asked = {"coalitions": [[True, False, True]]}
     rows: Bad = [*OTHER, True, NAN, [True] * 3, [[True]], [[2, 0, 1]], [["a"] * 3], [[0.5] * 3]]

@@ -161,7 +161,7 @@ class Estimated:
         What the budget counts.
     normalised : bool
         Value the normalised game; the empty and the grand coalition are then outside the budget.
-    no_gain : {"shift", "absolute", "divide", "raise"}
+    no_gain : {"shift", "absolute", "divide"}
         What is done in a round without a gain, see ``fk.normalise``.
     """
 

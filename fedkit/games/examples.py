@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import comb
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedkit.checks import brief, vector, whole
 from fedkit.games.coalitions import Coalitions, Utilities
-from fedkit.games.exact import banzhaf_weights, shapley_weights
+from fedkit.games.exact import shapley_weights
 from fedkit.games.game import Game
 
 __all__ = ["Example", "airport", "glove", "random_unanimity_sum", "unanimity", "weighted_majority"]
@@ -25,20 +25,12 @@ MOST = 10**6  # players, terms and outputs; a slip beyond would ask for memory t
 MOST_COUNTED = 1000  # players up to which numbers of coalitions are floats
 MOST_ENTRIES = 2**26  # of the table of coalitions by size and weight: half a GiB
 
-Value = Literal["shapley", "banzhaf"]
-
 
 @dataclass(eq=False, repr=False)
 class Example(Game):
-    """A game with its values in closed form: ``shapley()`` and ``banzhaf()`` return float64[n]."""
+    """A game whose method ``shapley()`` returns its Shapley values in closed form, float64[n]."""
 
-    closed_form: Callable[[Value], Utilities] = field(kw_only=True, repr=False)
-
-    def shapley(self) -> Utilities:
-        return self.closed_form("shapley")
-
-    def banzhaf(self) -> Utilities:
-        return self.closed_form("banzhaf")
+    shapley: Callable[[], Utilities] = field(kw_only=True, repr=False)
 
 
 def airport(costs: ArrayLike) -> Example:
@@ -127,20 +119,17 @@ def _unanimity_sum(
 ) -> Example:
     """Return ``v(S) = sum of the dividends of the carriers inside S``: any game is of this form.
 
-    Each dividend is shared equally by its carrier (Shapley), or each member gets it when the rest
-    of the carrier is there, of all coalitions alike (Banzhaf).
+    Each dividend is shared equally by its carrier.
     """
-    sizes = carriers.sum(axis=1)
 
     def inside(rows: Coalitions) -> Utilities:
         absent = (~rows).astype(np.float32) @ carriers.T.astype(np.float32)
         return np.asarray((absent == 0).astype(np.float64) @ dividends)
 
-    def closed_form(value: Value) -> Utilities:
-        share = 1.0 / sizes if value == "shapley" else 0.5 ** (sizes - 1.0)
-        return np.asarray((carriers * share[:, None]).T @ dividends)
+    def shapley() -> Utilities:
+        return np.asarray((carriers / carriers.sum(axis=1, keepdims=True)).T @ dividends)
 
-    return Example(carriers.shape[1], utilities or inside, closed_form=closed_form)
+    return Example(carriers.shape[1], utilities or inside, shapley=shapley)
 
 
 def glove(left: int, right: int) -> Example:
@@ -161,15 +150,15 @@ def glove(left: int, right: int) -> Example:
     def pairs(rows: Coalitions) -> Utilities:
         return np.minimum(rows[:, :left].sum(axis=1), rows[:, left:].sum(axis=1)).astype(np.float64)
 
-    def decisive() -> Utilities:
-        counts = np.zeros((2, left + right))
+    def shapley() -> Utilities:
+        counts = np.zeros((2, left + right))  # coalitions of each size that a player completes
         for side, (own, others) in enumerate((sides, sides[::-1])):
             for a in range(own):
                 for b in range(a + 1, others + 1):
                     counts[side, a + b] += comb(own - 1, a) * comb(others, b)
-        return np.repeat(counts, sides, axis=0)
+        return np.repeat(counts @ shapley_weights(left + right), sides)
 
-    return _counted(left + right, pairs, decisive)
+    return Example(left + right, pairs, shapley=shapley)
 
 
 def weighted_majority(weights: ArrayLike, quota: int) -> Example:
@@ -203,8 +192,8 @@ def weighted_majority(weights: ArrayLike, quota: int) -> Example:
     def wins(rows: Coalitions) -> Utilities:
         return (rows @ each >= quota).astype(np.float64)
 
-    def decisive() -> Utilities:
-        found = np.zeros((len(each), len(each)))
+    def shapley() -> Utilities:
+        found = np.zeros((len(each), len(each)))  # coalitions of each size that a player completes
         for player, own in enumerate(each.tolist()):
             others = np.delete(each, player).tolist()
             # losing coalitions of the others by [size, weight]: dynamic programming
@@ -218,23 +207,6 @@ def weighted_majority(weights: ArrayLike, quota: int) -> Example:
                 counts = counts + joined
             if own:
                 found[player] = counts[:, max(quota - own, 0) :].sum(axis=1)
-        return found
+        return found @ shapley_weights(len(each))
 
-    return _counted(len(each), wins, decisive)
-
-
-def _counted(
-    n_players: int,
-    utilities: Callable[[Coalitions], Utilities],
-    decisive: Callable[[], Utilities],
-) -> Example:
-    """Return a game whose marginals are 0 or 1: values count the coalitions a player completes.
-
-    `decisive` returns how many of each size 0..n-1 each player completes, ``[n, n]``.
-    """
-
-    def closed_form(value: Value) -> Utilities:
-        rule = shapley_weights if value == "shapley" else banzhaf_weights
-        return decisive() @ rule(n_players)
-
-    return Example(n_players, utilities, closed_form=closed_form)
+    return Example(len(each), wins, shapley=shapley)

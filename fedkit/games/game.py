@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -221,7 +221,7 @@ def check_outputs(new: Utilities, before: Utilities) -> None:
         )
 
 
-NoGainRule = Literal["shift", "absolute", "divide", "raise"]
+NoGainRule = Literal["shift", "absolute", "divide"]
 
 
 def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> Game:
@@ -232,8 +232,7 @@ def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> Game:
 
     * ``"shift"`` (the default): only ``v(empty)`` is subtracted, so signs and units stay;
     * ``"absolute"``: divide by the absolute gain, so that ``v(N) = -1``; a zero gain is shifted;
-    * ``"divide"``: divide by the negative gain, so that ``v(N) = 1``; a zero gain is shifted;
-    * ``"raise"``: refuse the game.
+    * ``"divide"``: divide by the negative gain, so that ``v(N) = 1``; a zero gain is shifted.
 
     The empty and the grand coalition are evaluated here, once; an estimator's budget does not
     see these two evaluations.  Each output of a vector-valued game is normalised by itself.
@@ -241,7 +240,7 @@ def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> Game:
     Parameters
     ----------
     game : Game
-    no_gain : {"shift", "absolute", "divide", "raise"}
+    no_gain : {"shift", "absolute", "divide"}
         What becomes of an output without a gain to divide by.
 
     Returns
@@ -249,14 +248,9 @@ def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> Game:
     Game
         Its `scale` is what the shifted utilities are divided by, negative by ``"divide"`` alone.
     """
-    choice("no_gain", no_gain, ("shift", "absolute", "divide", "raise"))
+    choice("no_gain", no_gain, get_args(NoGainRule))
     empty, grand = as_game(game)(ends(game.n_players))
     gain = grand - empty
-    if no_gain == "raise" and not np.all(gain > 0):
-        raise ValueError(
-            f"v(N) - v(empty) is {brief(gain)}, not above 0; choose "
-            "no_gain='shift' or 'absolute' to value a game without gain"
-        )
     divisors = {"absolute": np.abs(gain), "divide": gain}
     divisor = divisors.get(no_gain, np.maximum(gain, 0.0))
     scale = np.where(divisor != 0, divisor, 1.0)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkit.atomic import file_at, open_table
-from fedkit.checks import brief, whole
+from fedkit.checks import brief
 from fedkit.games.coalitions import Coalitions, Known, Utilities, keys_of
 from fedkit.games.game import Game, as_game, check_outputs
 
@@ -24,7 +24,7 @@ ASKED_AGAIN = 3  # coalitions by which a game is recognised
 SAME = 1e-6  # relative difference up to which a utility is that of the same game
 
 
-def remember(game: Game, path: str | Path | None = None, batch: int | None = None) -> Game:
+def remember(game: Game, path: str | Path | None = None) -> Game:
     """Return the game with a memory: each coalition is asked of `game` once.
 
     Parameters
@@ -32,11 +32,9 @@ def remember(game: Game, path: str | Path | None = None, batch: int | None = Non
     game : Game
         With a path it must give a coalition the same utility every time, up to ``1e-6``.
     path : str or Path, optional
-        A file that keeps what was evaluated, also when the process is killed, and that several
-        processes may share; the next call with this path goes on where it was.
-    batch : int, optional
-        Coalitions that are asked for and kept at once: by default all of a request, and with a
-        path as many as take about a second.
+        A file that keeps what was evaluated, also when the process is killed, but for about the
+        last second, and that several processes may share; the next call with this path goes on
+        where it was.
 
     Returns
     -------
@@ -47,9 +45,7 @@ def remember(game: Game, path: str | Path | None = None, batch: int | None = Non
     ValueError
         If the file is of another game: of three coalitions that it holds `game` is asked again.
     """
-    if batch is not None:
-        whole("batch", batch, 1)
-    memory = Memory(as_game(game), None if path is None else file_at(path), batch)
+    memory = Memory(as_game(game), None if path is None else file_at(path))
     if memory.path is not None:
         memory.recognise()
     return game.like(memory)
@@ -70,10 +66,9 @@ class Memory:
         self,
         game: Game,
         path: Path | None = None,
-        batch: int | None = None,
         told: Callable[[int], None] | None = None,
     ) -> None:
-        self.game, self.path, self.batch, self.told = game, path, batch, told
+        self.game, self.path, self.told = game, path, told
         self._known = Known(game.n_players, DENSE_PLAYERS)
         self._utilities: Utilities = np.zeros(0)
         self._file: sqlite3.Connection | None = None
@@ -98,25 +93,19 @@ class Memory:
                 if self.path is not None:
                     self._read_file()
                     new = new[self._known.numbers(keys[new]) < 0]
-                step = self._next_step(len(new))
+                in_pieces = self.path is not None or self.told is not None
+                step = self._step if in_pieces else len(new)
                 if len(new):
                     self._evaluate(rows[new[:step]], keys[new[:step]])
                 new = new[step:]
         except BaseException as error:
-            place = "" if self.path is None else f" in {self.path}"
-            if self.path is not None or self.batch is not None:
+            if self.path is not None:
                 error.add_note(
-                    f"{self.evaluations} coalitions are remembered{place}; a second try asks for "
-                    "the others"
+                    f"{self.evaluations} coalitions are remembered in {self.path}; a second try "
+                    "asks for the others"
                 )
             raise
         return self._utilities[self._known.numbers(keys)]
-
-    def _next_step(self, wanted: int) -> int:
-        if self.batch is not None:
-            return self.batch
-        in_pieces = self.path is not None or self.told is not None
-        return self._step if in_pieces else wanted
 
     def _evaluate(self, rows: Coalitions, keys: NDArray[Any]) -> None:
         start = time.monotonic()
