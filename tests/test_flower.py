@@ -203,6 +203,41 @@ def test_arrays_in_another_order_are_the_same_update():
     assert difference(runs[0].history, runs[1].history) == 0
 
 
+def test_running_statistics_of_batch_normalisation_are_valued_and_averaged():
+    f, sizes = SETTING.federation(), [10, 20, 30, 40]
+    net = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(64, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 10)
+    )
+    base = {key: tensor.clone() for key, tensor in net.state_dict().items()}
+    sent = [{k: t + (i + 1) * t.is_floating_point() for k, t in base.items()} for i in range(4)]
+
+    class Trained(Loop):
+        def send_and_receive(self, messages, *, timeout=None):
+            told = ((m, NODES.index(m.metadata.dst_node_id)) for m in messages)
+            return [
+                Message(
+                    RecordDict(
+                        {
+                            "arrays": ArrayRecord(sent[i]),
+                            "metrics": MetricRecord({"num-examples": sizes[i]}),
+                        }
+                    ),
+                    reply_to=message,
+                )
+                for message, i in told
+            ]
+
+    judge = fk.Evaluator(net, f.x_val, f.y_val, "negative_loss", device="cpu")
+    valued = Valued(FedAvg(fraction_evaluate=0.0), fk.Exact(), judge)
+    result = valued.start(Trained(), ArrayRecord(base), 1)
+    assert valued.history.rounds[0]["left_out"] == []
+    found = {row["client"]: row["value"] for row in valued.history.clients}
+    expected = fk.value(judge, base, sent, sizes).values
+    assert_close([found[valued.numbers[node]] for node in NODES], expected, relative=1e-4)
+    mean = result.arrays.to_torch_state_dict()["2.running_mean"]
+    assert_close(mean, np.full(5, np.average([1, 2, 3, 4], weights=sizes)))
+
+
 def test_a_round_without_any_update_keeps_the_model():
     valued = strategy()
     result = start(valued, Loop(spoil=spoiled(dict.fromkeys(range(4), numbers(float("nan"))))))

@@ -279,7 +279,7 @@ class Model:
         if missing or extra:
             raise ValueError(
                 f"{name} is no state of {self.name}: missing keys {_few(missing)}, keys too many "
-                f"{_few(extra)}{_prefix(extra)}"
+                f"{_few(extra)}{_prefix(extra, state)}"
             )
         parts = []
         for key, like in self._travelling.items():
@@ -356,9 +356,15 @@ def _few(names: Sequence[str]) -> str:
     return f"{list(names[:5])}{' ...' if len(names) > 5 else ''}"
 
 
-def _prefix(extra: Sequence[str]) -> str:
-    if extra and all(key.startswith("module.") for key in extra):
-        return ": this is a DataParallel's; take model.module.state_dict()"
+def _prefix(extra: Sequence[str], known: Collection[str]) -> str:
+    """What to say where a wrapper has put the same text before every key."""
+    heads = [extra[0].removesuffix(key) for key in known if extra and extra[0].endswith(key)]
+    for head in filter(None, heads):
+        if all(key.startswith(head) and key.removeprefix(head) in known for key in extra):
+            return (
+                f": take {head!r} off, which a wrapper has put before them (of a DataParallel give "
+                "model.module.state_dict())"
+            )
     return ""
 
 
@@ -475,7 +481,7 @@ def model_of(
     if not wanted and keys is not None:
         raise ValueError(
             f"the states of the clients have no key of {name}, whose keys are {_few(list(state))}: "
-            f"{_few(list(keys))}{_prefix(list(keys))}"
+            f"{_few(list(keys))}{_prefix(list(keys), state)}"
         )
     if not wanted:
         lacking = "trained parameters" if trained_only else "parameters"
