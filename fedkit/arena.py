@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import numpy as np
@@ -372,21 +371,26 @@ def sees(method: object) -> tuple[str, ...]:
     return tuple(getattr(method, "sees", SIGHTS[:3]))
 
 
+def in_units(valuation: Valuation) -> FloatArray:
+    """Values in the units of the utility."""
+    return np.asarray(valuation.values * valuation.scale)
+
+
 @dataclass(frozen=True)
 class RoundByRound:
-    """A policy that values rounds, as a method: its values are averaged.
+    """A policy that values rounds, as a method: what it says of them is averaged.
 
-    `utility` is what its coalition games measure.
+    `utility` is what its coalition games measure, and `told` what counts of a valuation.
     """
 
     policy: Value
     sees: tuple[str, ...] = ()
     utility: str = "accuracy"
+    told: Callable[[Valuation], FloatArray] = in_units
 
     def values(self, view: View) -> FloatArray:
-        """The policy's values in the units of the utility, averaged over rounds."""
-        found = self.policy(view.rounds(self.utility))
-        return view.mean([v.values * v.scale for v in found])
+        """Say what each client is worth, averaged over rounds."""
+        return view.mean([self.told(v) for v in self.policy(view.rounds(self.utility))])
 
 
 class _Trajectories(RoundByRound):
@@ -409,58 +413,40 @@ class _Uniform:
         return [Valuation(x, np.full_like(x, np.nan), 0, 0, "uniform") for x in shares]
 
 
-def _budgets(rounds: Sequence[Round]) -> list[int]:
-    """The common budget of each round, but no more than there are coalitions."""
-    return [min(SPENT * len(r.participants), 2 ** len(r.participants)) for r in rounds]
-
-
 @dataclass(frozen=True)
-class _Owen:
-    """Algorithm 1 on the normalised game, divided by its walks; values in the utility's units."""
+class Budgeted:
+    """An estimator as a policy, under the common budget of 6 evaluations per participant.
 
-    estimator: OwenSampling = field(default_factory=OwenSampling)
-
-    def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
-        games = [normalise(r.game()) for r in rounds]
-        seeds = [r.streams.child("valuation") for r in rounds]
-        # two of them are what normalising asks for
-        budgets = [
-            max(b - 2, self.estimator.minimum(g.n_players, "distinct"))
-            for b, g in zip(_budgets(rounds), games, strict=True)
-        ]
-        return est.estimate_many(games, self.estimator, budgets, seeds)
-
-
-def _knowing(estimator: est.Estimator, whose: Any, seen: Collection[str]) -> est.Estimator:
-    """Tell sampling by regression the sizes of a round, or of all clients."""
-    if isinstance(estimator, est.ProxySampling) and "sizes" in seen:
-        return replace(estimator, sizes=tuple(whose.sizes.tolist()))
-    return estimator
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """An estimator of the library under the common budget, 6 evaluations per participant.
-
-    Without `common` it spends what it needs; `told` is what counts of a valuation.
+    It spends what it needs without `common`, and knows the sizes of participants if `sized`.  What
+    normalising asks for is taken from the budget.
     """
 
     estimator: est.Estimator
-    sees: tuple[str, ...] = ("validation",)
-    utility: str = "accuracy"
     common: bool = True
-    told: Callable[[Valuation], FloatArray] = attrgetter("values")
+    sized: bool = False
+    normalised: bool = False
 
-    def values(self, view: View) -> FloatArray:
-        """The estimates, averaged over rounds."""
-        rounds = view.rounds(self.utility)
-        found = est.estimate_many(
-            [r.game() for r in rounds],
-            [_knowing(self.estimator, r, self.sees) for r in rounds],
-            _budgets(rounds) if self.common else None,
+    def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
+        games = [r.game(self.normalised) for r in rounds]
+        return est.estimate_many(
+            games,
+            [_knowing(self.estimator, r) if self.sized else self.estimator for r in rounds],
+            [self._budget(game) for game in games] if self.common else None,
             [r.streams.child("valuation") for r in rounds],
         )
-        return view.mean([self.told(v) for v in found])
+
+    def _budget(self, game: Game) -> int:
+        n = game.n_players
+        budget = min(SPENT * n, 2**n)
+        least = self.estimator.minimum(n, "distinct")
+        return max(budget - 2, least) if self.normalised else budget
+
+
+def _knowing(estimator: est.Estimator, whose: Any) -> est.Estimator:
+    """Tell sampling by regression the sizes of a round, or of all clients."""
+    if isinstance(estimator, est.ProxySampling):
+        return replace(estimator, sizes=tuple(whose.sizes.tolist()))
+    return estimator
 
 
 @dataclass(frozen=True)
@@ -475,7 +461,7 @@ class Retrained:
         game = view.retraining()
         if self.estimator is None:
             return leave_one_out(game).values
-        estimator = _knowing(self.estimator, view, self.sees)
+        estimator = _knowing(self.estimator, view) if "sizes" in self.sees else self.estimator
         # an estimator may need a few coalitions more to have seen everybody
         budget = max(SPENT * game.n_players, estimator.minimum(game.n_players, "distinct"))
         return est.estimate_many(game, estimator, budget, view.streams)[0].values
@@ -501,22 +487,31 @@ class Simulated:
         return fedccea.contribution_values(fitted.quality, sizes)
 
 
+def _sampled(estimator: est.Estimator, **settings: bool) -> RoundByRound:
+    seen = ("validation", "sizes") if settings.get("sized") else ("validation",)
+    return RoundByRound(Budgeted(estimator, **settings), seen)
+
+
+def _by_class(estimator: est.Estimator, common: bool) -> RoundByRound:
+    return RoundByRound(Budgeted(estimator, common), ("validation",), "class_accuracy", rewards)
+
+
 _SEEN = ("validation",)
 METHODS: Mapping[str, Method] = {
     "exact": RoundByRound(Exact(normalised=False), _SEEN),
     "exact-loss": RoundByRound(Exact(normalised=False), _SEEN, "negative_loss"),
-    "permutation": Sampled(est.PermutationSampling()),
-    "antithetic": Sampled(est.PermutationSampling(antithetic=True)),
-    "multilinear": Sampled(est.MultilinearSampling()),
-    "gtg": Sampled(est.GTGShapley()),
-    "tmc": Sampled(est.TruncatedMonteCarlo()),
-    "banzhaf": Sampled(est.BanzhafSampling()),
-    "beta": Sampled(est.PermutationSampling(antithetic=True, beta=(4.0, 1.0))),
-    "complementary": Sampled(est.ComplementarySampling()),
-    "proxy": Sampled(est.ProxySampling(), ("validation", "sizes")),
-    "owen": RoundByRound(_Owen(), _SEEN),
-    "ms-mr": Sampled(MaverickMR(), utility="class_accuracy", common=False, told=rewards),
-    "ms-gtg": Sampled(MaverickGTG(), utility="class_accuracy", told=rewards),
+    "permutation": _sampled(est.PermutationSampling()),
+    "antithetic": _sampled(est.PermutationSampling(antithetic=True)),
+    "multilinear": _sampled(est.MultilinearSampling()),
+    "gtg": _sampled(est.GTGShapley()),
+    "tmc": _sampled(est.TruncatedMonteCarlo()),
+    "banzhaf": _sampled(est.BanzhafSampling()),
+    "beta": _sampled(est.PermutationSampling(antithetic=True, beta=(4.0, 1.0))),
+    "complementary": _sampled(est.ComplementarySampling()),
+    "proxy": _sampled(est.ProxySampling(), sized=True),
+    "owen": _sampled(OwenSampling(), normalised=True),
+    "ms-mr": _by_class(MaverickMR(), common=False),
+    "ms-gtg": _by_class(MaverickGTG(), common=True),
     "fedtsv": _Trajectories(TrajectoryValues(), ("updates", "sizes", "validation")),
     "cgsv": RoundByRound(CosineValues(), ("updates",)),
     "shapfed": RoundByRound(ClassCosine(), ("updates", "sizes")),

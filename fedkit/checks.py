@@ -189,12 +189,12 @@ def brief(value: Any) -> str:
 _FEW = 8
 
 
-def warn(told: str, category: type[Warning] = UserWarning) -> None:
+def warn(told: str) -> None:
     """Warn at the line that called fedkit, however deep within it the doubt arose."""
     level, frame = 1, sys._getframe()
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "fedkit":
         level, frame = level + 1, frame.f_back
-    warnings.warn(told, category, stacklevel=level)
+    warnings.warn(told, stacklevel=level)
 
 
 def _range(low: float | None, high: float | None, above: bool = False) -> str:

@@ -11,9 +11,8 @@ import numpy.typing as npt
 from scipy import stats
 
 __all__ = [
-    "NONPARAMETRIC_FROM", "Interval", "bounded_interval", "difference_half_width", "finite",
-    "geometric_mean", "holm", "kendalls_tau", "kendalls_w", "mean_interval", "paired_interval",
-    "paired_p_value", "settled", "slopes",
+    "NONPARAMETRIC_FROM", "Interval", "bounded_interval", "finite", "geometric_mean", "holm",
+    "kendalls_tau", "mean_interval", "paired_interval", "paired_p_value", "settled",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
@@ -103,10 +102,8 @@ def bounded_interval(
     """Mean of what cannot leave [least, most]: Student's t interval, cut to it.
 
     Where all n values are at the ends, k of them at the upper one, Clopper and Pearson's interval
-    is given: t is a bad guide there, and without width where all are at one end.  It holds too if
-    values between the ends are possible, for by Markov's inequality a value is at an end with
-    chance p at most, where p is how far the mean lies towards it.  Of values near an end, and not
-    at it, t knows no better.  Values are as for :func:`mean_interval`.
+    is given: t is without width where all are at one end.  It holds too if values between the ends
+    are possible, by Markov's inequality.  Values are as for :func:`mean_interval`.
     """
     i = mean_interval(values, level)
     if i.n < 2:
@@ -123,36 +120,6 @@ def bounded_interval(
     low = stats.beta.ppf(tail, k, i.n - k + 1) if k else 0.0
     high = stats.beta.isf(tail, k + 1, i.n - k) if k < i.n else 1.0
     return replace(i, low=least + span * float(low), high=least + span * float(high))
-
-
-def difference_half_width(
-    spread: float,
-    seeds: int,
-    printed_spread: float | None = None,
-    paper_seeds: int = 1,
-    level: float = 0.95,
-) -> float:
-    """Half-width of the interval of our mean minus the paper's.
-
-    Without a printed spread the paper's runs are taken to spread like ours, which gives the
-    prediction interval for a mean of m runs, ``t s sqrt(1/n + 1/m)``.  With one it is Welch's.
-
-    Parameters
-    ----------
-    spread, printed_spread : float
-        Standard deviation over our seeds, and over the paper's.
-    seeds, paper_seeds : int
-        Our number of seeds (NaN comes of less than two), and runs behind the printed number.
-    """
-    if seeds < 2:
-        return math.nan
-    theirs = spread if printed_spread is None else printed_spread
-    parts = np.array([spread**2 / seeds, theirs**2 / paper_seeds])
-    freedom = float(seeds - 1)
-    if printed_spread is not None:
-        below = float((parts**2 / np.array([seeds - 1, max(paper_seeds - 1, 1)])).sum())
-        freedom = float(parts.sum()) ** 2 / below if below else math.inf
-    return float(stats.t.ppf((1 + level) / 2, freedom)) * math.sqrt(parts.sum())
 
 
 def paired_interval(differences: npt.ArrayLike, level: float = 0.95) -> Interval:
@@ -207,26 +174,8 @@ def holm(p_values: Sequence[float]) -> FloatArray:
     return adjusted
 
 
-def slopes(levels: npt.ArrayLike, values: npt.ArrayLike) -> FloatArray:
-    """Least-squares slope of each seed's values on the levels (rule T5).
-
-    Parameters
-    ----------
-    levels : float64[k]
-        Two or more different ones, already on the scale of the claim.
-    values : float64[n, k]
-    """
-    x = np.asarray(levels, dtype=np.float64)
-    y = np.asarray(values, dtype=np.float64)
-    centred = x - x.mean()
-    if len(x) < 2 or not centred.any():
-        raise ValueError(f"levels are {x.tolist()}; a slope needs two different ones")
-    # from the first level on: the slope of what is constant is exactly 0
-    return np.asarray((y - y[..., :1]) @ centred / (centred @ centred))
-
-
 def kendalls_tau(scores: npt.ArrayLike, reference: npt.ArrayLike) -> FloatArray:
-    """Kendall's rank correlation tau-b of scores with a reference, corrected for ties (rule T6).
+    """Kendall's rank correlation tau-b of scores with a reference, corrected for ties.
 
     Both are float64[..., methods], of shapes that broadcast; the result is float64[...]: 1 for the
     same order, -1 for the reversed one, NaN where all are tied.
@@ -237,20 +186,3 @@ def kendalls_tau(scores: npt.ArrayLike, reference: npt.ArrayLike) -> FloatArray:
     b = np.sign(y[..., first] - y[..., second])
     with np.errstate(invalid="ignore"):
         return np.asarray((a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1)))
-
-
-def kendalls_w(scores: npt.ArrayLike) -> FloatArray:
-    """Kendall's coefficient of concordance of rankings, corrected for ties (rule T6).
-
-    Each column of the scores, float64[..., columns, methods], ranks the methods; the result,
-    float64[...], is 1 where all rank alike and about 1 / columns for independent rankings.
-    """
-    ranks = stats.rankdata(np.asarray(scores, dtype=np.float64), axis=-1)
-    columns, methods = ranks.shape[-2:]
-    total = ranks.sum(axis=-2)
-    spread = ((total - columns * (methods + 1) / 2) ** 2).sum(axis=-1)
-    # sum(t**3 - t) of a column's tie groups follows from its ranks' own sum of squares
-    ties = methods * (methods**2 - 1) - 12 * ((ranks - (methods + 1) / 2) ** 2).sum(axis=-1)
-    scale = columns**2 * methods * (methods**2 - 1) - columns * ties.sum(axis=-1)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(12 * spread / scale)

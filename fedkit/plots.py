@@ -1,9 +1,7 @@
 """Plots of values, in the book's style: one palette, one ink, no global state.
 
-Every function that draws returns a :class:`Picture`, a matplotlib Figure that a notebook shows by
-itself, without pyplot.  Backgrounds are transparent; text, axes and grid are a grey that has about
-the same contrast on white as on a dark page.  Colours are Okabe and Ito's, which colour-blind
-readers can tell apart, less black and yellow, which vanish on one of the two pages.
+Backgrounds are transparent; text, axes and grid are a grey that is seen on white as on a dark page.
+Colours are Okabe and Ito's, which colour-blind readers can tell apart, less black and yellow.
 """
 
 from __future__ import annotations

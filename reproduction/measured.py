@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.intervals import settled, slopes
+from fedkit.intervals import settled
 from reproduction.claims import Claim, Claims, ClaimsError
 from reproduction.plugins import is_plugin
 from reproduction.records import Store, canonical_json
+from reproduction.statistics import slopes
 
 OF_TABLES = ("concordance", "rank_agreement", "best_share")
 """Rules about tables of means: of each seed they need the whole table."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.intervals import kendalls_w
+from reproduction.statistics import kendalls_w
 
 if TYPE_CHECKING:
     from reproduction.claims import Claims, PrintedTable

@@ -23,11 +23,9 @@ from scipy.stats import t as student
 from fedkit.intervals import (
     Interval,
     bounded_interval,
-    difference_half_width,
     finite,
     holm,
     kendalls_tau,
-    kendalls_w,
     mean_interval,
     paired_interval,
     paired_p_value,
@@ -38,6 +36,7 @@ from reproduction.measured import OF_TABLES, Measured, Numbers
 from reproduction.printed import printed_statistic
 from reproduction.readings import Reading, readings_of, under
 from reproduction.records import Store
+from reproduction.statistics import difference_half_width, kendalls_w
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -9,6 +9,7 @@ from rounding import assert_same_answers
 from scipy.optimize import minimize
 
 import fedkit as fk
+from fedkit.federated import retraining
 from fedkit.federated.partition import QuantitySkew
 from fedkit.federated.retraining import InOrder, federation_game, train_with_sizes
 from fedkit.learning.evaluation import Evaluator
@@ -239,12 +240,13 @@ def test_the_simulator_scales_by_the_mean_client(problem):
     np.testing.assert_array_equal(found.accuracy, reached)
 
 
-def test_retraining_is_a_game(problem):
+def test_retraining_is_a_game(problem, monkeypatch):
     f, arch = problem
-    game = federation_game(f, arch, LOCAL, rounds=2, chunk=5, device="cpu")
+    game = federation_game(f, arch, LOCAL, rounds=2, device="cpu")
     masks = fk.all_coalitions(4)
+    whole = game(masks)
+    monkeypatch.setattr(retraining, "_TOGETHER", 5)
     found = game(masks)
-    whole = federation_game(f, arch, LOCAL, rounds=2, chunk=64, device="cpu")(masks)
     assert_same_answers(found, whole, len(f.y_test))
     start = arch.init(Streams(0).generator("model"))
     test = Evaluator(arch, f.x_test, f.y_test, "accuracy", device="cpu")

@@ -7,13 +7,13 @@ import torch
 from rounding import assert_same_answers
 
 import fedkit as fk
-from fedkit.federated import retraining_cache as trainings
 from fedkit.federated.adversaries import Adversaries, ScaledUpdate
 from fedkit.federated.retraining import federation_game, train_with_sizes
-from fedkit.federated.retraining_cache import RetrainingCache
 from fedkit.learning.models import classifier
 from fedkit.methods.fedccea import sample_sizes, simulate
 from reproduction.experiments import SIZE_LIMIT
+from reproduction.fedccea import trainings
+from reproduction.fedccea.trainings import RetrainingCache
 
 LOCAL = fk.LocalSGD(lr=0.2, batch_size=8, epochs=1)
 

@@ -372,7 +372,7 @@ def federations() -> Iterator[Row]:
         "federation": f, "architecture": arch, "local": w["local"], "rounds": 1,
     }, {
         "federation": OBJECT, "architecture": OBJECT, "local": OBJECT, "rounds": whole(1),
-        "seed": SEED, "chunk": whole(1), "train": OBJECT, "device": devices,
+        "seed": SEED, "train": OBJECT, "device": devices,
     }  # fmt: skip
     yield "train_with_sizes", federated.train_with_sizes, {
         "federation": f, "architecture": arch, "local": w["local"], "sizes": [[[8, 8, 8, 8]]],
@@ -420,9 +420,6 @@ def papers() -> Iterator[Row]:
     }, {
         "federation": OBJECT, "architecture": OBJECT, "local": OBJECT, "simulations": whole(1),
         "rounds": whole(1), "seed": SEED, "device": ["gpu"], "progress": FLAG, "train": OBJECT,
-    }  # fmt: skip
-    yield "RetrainingCache", federated.RetrainingCache, {"folder": "kept"}, {
-        "folder": [None, Thing(), [], {}, True, 3, 2.5],
     }  # fmt: skip
 
 

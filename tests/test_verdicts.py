@@ -15,16 +15,15 @@ from fedkit.intervals import (
     geometric_mean,
     holm,
     kendalls_tau,
-    kendalls_w,
     mean_interval,
     paired_interval,
     paired_p_value,
-    slopes,
 )
 from reproduction.claims import Claim, ClaimsError, load_claims
 from reproduction.fedvalue import properties
 from reproduction.readings import Reading, readings_of, under
 from reproduction.records import Cell, Store
+from reproduction.statistics import kendalls_w, slopes
 from reproduction.tables import (
     by_declaration,
     by_finding,

@@ -37,13 +37,11 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, verify: bool 
     Parameters
     ----------
     name : str
-        A name of ``IMAGES``.  ``"emnist-letters"`` reads the whole split where it is there
-        and fedkit's subset otherwise; ``"femnist"`` is EMNIST by class and never falls back.
+        A name of ``fedkit.datasets.IMAGES``.
     root : path, optional
-        Data folder; default as in ``data_root``.
+        Data folder; by default FEDKIT_DATA, else the user's cache folder.
     verify : bool
-        Check published digests.  Switch it off only for files that you changed on purpose; their
-        structure is checked all the same.
+        Check published digests.  Switch it off only for files that you changed on purpose.
 
     Returns
     -------
@@ -80,19 +78,8 @@ def find(name: str, root: str | os.PathLike[str] | None = None) -> str | None:
 def get(name: str, root: str | os.PathLike[str] | None = None) -> str:
     """Download a data set, check it, then put it in place; what is there already is checked.
 
-    Images come through torchvision or medmnist (the official copy, also where another one is
-    present), tables through ``ucimlrepo``, ratings from GroupLens.  Only what passes its checks is
-    put where the loaders look, so an interrupted download leaves nothing.
-
-    Returns
-    -------
-    str
-        Which copy is now there.
-
-    Raises
-    ------
-    DownloadError
-        If there is no download, or it fails, or the checks after it do.
+    Images come through torchvision or medmnist, tables through ``ucimlrepo``, ratings from
+    GroupLens.  Which copy is now there is returned; a DownloadError tells what failed.
     """
     name, folder = _canonical(name, [*IMAGES, *TABLES, *RATINGS]), data_root(root)
     if name in IMAGES:

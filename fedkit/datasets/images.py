@@ -96,13 +96,10 @@ class Dataset:
 
     @cached_property
     def moments(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and standard deviation of each channel over the training images, float32 (C,).
-
-        They come from the exact histogram of the 256 grey levels, so they do not depend on
-        the order of summation.
-        """
+        """Mean and standard deviation of each channel over the training images, float32 (C,)."""
         import torch
 
+        # of the histogram of grey levels, so that the order of summation does not matter
         levels = torch.arange(256, dtype=torch.float64)
         mean, std = [], []
         for channel in range(self.x_train.shape[1]):
@@ -178,10 +175,7 @@ def _read_digits(_: dict[Path, bytes]) -> Arrays:
 def _read_idx(
     contents: dict[Path, bytes], first_label: int = 0, transposed: bool = False
 ) -> Arrays:
-    """Parse four idx files; torchvision reads them plain only, and many folders hold them gzipped.
-
-    Each has a magic number, the length of each axis, and the data.
-    """
+    """Parse four idx files: a magic number, the length of each axis, and the data."""
     arrays = []
     for (path, content), axes in zip(contents.items(), (3, 1, 3, 1), strict=True):
         try:

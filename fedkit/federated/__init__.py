@@ -18,7 +18,6 @@ _LATER = homes(
         "RandomValues ShuffledValues SizeAsValue SizeWeighted UniformSelection UniformWeights",
         "learners": "retraining_game",
         "retraining": "federation_game train_with_sizes",
-        "retraining_cache": "RetrainingCache",
         "round_games": "round_game",
         "rounds": "ClientTable Plan Round Strategy keep_latest keep_total run",
     }

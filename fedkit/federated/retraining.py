@@ -30,6 +30,8 @@ __all__ = ["InOrder", "TrainWithSizes", "check_sizes", "federation_game", "train
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+#: coalitions that are trained together
+_TOGETHER = 64
 
 
 class InOrder(np.random.Generator):
@@ -240,7 +242,6 @@ def federation_game(
     rounds: int,
     seed: int = 0,
     *,
-    chunk: int = 64,
     device: str | torch.device | None = None,
     train: TrainWithSizes = train_with_sizes,
     adversaries: Adversaries | None = None,
@@ -255,10 +256,8 @@ def federation_game(
         As in ``fedkit.federated.train_with_sizes``.
     rounds : int
         Communication rounds; all members take part in all of them with all their data.
-    chunk : int
-        Coalitions that are trained together.
     train : callable
-        ``train_with_sizes``, or a ``RetrainingCache`` that remembers.
+        ``train_with_sizes``, or what stands in its place and remembers.
     adversaries : Adversaries, optional
         Who changes its update; a cache knows nobody who does.
 
@@ -267,7 +266,6 @@ def federation_game(
     Game
     """
     whole("rounds", rounds, 1)
-    whole("chunk", chunk, 1)
     whole("seed", seed, 0)
     _check_parts(federation, architecture, local)
     find_device(device)
@@ -281,11 +279,13 @@ def federation_game(
         amounts = coalitions * federation.sizes
         sizes = amounts[:, None, :].repeat(rounds, axis=1)
         values = np.zeros(len(sizes))
-        for lo in range(0, len(sizes), chunk):
-            values[lo : lo + chunk] = train(
-                federation, architecture, local, sizes[lo : lo + chunk],
-                seed=seed, every_round=False, device=device, **cast,
-            )[:, 0]  # fmt: skip
+        for lo in range(0, len(sizes), _TOGETHER):
+            part = sizes[lo : lo + _TOGETHER]
+            reached = train(
+                federation, architecture, local, part, seed=seed, every_round=False,
+                device=device, **cast,
+            )  # fmt: skip
+            values[lo : lo + _TOGETHER] = reached[:, 0]
         return values
 
     return Game(federation.n_clients, accuracies, utility="accuracy")

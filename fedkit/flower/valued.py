@@ -68,35 +68,28 @@ class _Unsaid:
 class Valued(Strategy):
     """Runs a Flower strategy, and values its clients after each round of training.
 
-    The inner strategy samples nodes, writes their messages and aggregates their replies.  What
-    comes between is the round of ``fk.run``: what is no update is left out, the others are
-    valued, and the values can decide how much each client counts (`aggregate`) and who is asked
-    next (`select`).  An update has finite arrays of the names and shapes that were sent, in any
-    order, and one positive number of samples.
+    The inner strategy samples nodes, writes their messages and aggregates their replies.  What is
+    no update is left out; the others are valued, and the values can decide how much each client
+    counts (`aggregate`) and who is asked next (`select`).
 
     Parameters
     ----------
     inner : flwr.serverapp.strategy.Strategy
         Such as ``FedAvg(fraction_evaluate=0.0)``.
-    value : callable
-        Such as ``fk.Exact()`` or ``fk.Estimated(fk.GTGShapley(), budget=50)``.
+    value, remember, outputs
+        As in ``fk.Strategy``.
     evaluator : Evaluator
         Utility on the server's validation set; its model has the state that clients
         send: ``ArrayRecord(module.state_dict())``.
-    select : callable, optional
-        Keeps some of the nodes that `inner` has sampled; all are asked until one has replied.
+    select, participants : callable, int, optional
+        Keeps so many of the nodes that `inner` has sampled; all are asked until one has replied.
         ``label_counts`` and ``losses`` stay unknown.
-    participants : int, optional
-        How many known nodes `select` may keep.
     newcomers : int, optional
-        How many nodes that never replied are asked beside them, drawn at random: nothing is known
-        of them, and a node that left may be back under another id.  By default `participants`.
+        How many nodes that never replied are asked beside them, drawn at random; by default
+        `participants`.
     aggregate : callable, optional
         As in ``fk.Strategy``, by ``round.average(weights)``.  The weights take the place of the
-        number of samples in the replies, so `inner` must be one that averages by it (FedAvg,
-        FedProx, FedAvgM, FedAdam, ...); the clients' metrics are then weighted so too.
-    remember, outputs
-        As in ``fk.Strategy``.
+        number of samples in the replies, by which `inner` must average.
     test : Evaluator, optional
         Measures the accuracy of the history.
     local : LocalSGD, optional
@@ -109,12 +102,10 @@ class Valued(Strategy):
     Attributes
     ----------
     history : History
-        As ``fk.run`` leaves it.  The weight of a client is NaN without `aggregate`: the
-        inner strategy does not tell it.
+        As ``fk.run`` leaves it.  The weight of a client is NaN without `aggregate`.
     numbers : dict of int to int
-        Number of each node: what its reply names in ``{"fedkit": {"client": number}}`` (a
-        ``ConfigRecord``) where that is free, else the lowest that is.  Every node that replied
-        has one, also if it sent no update yet.
+        Number of each node that replied: what its reply names in ``{"fedkit": {"client": number}}``
+        (a ``ConfigRecord``) where that is free, else the lowest that is.
     table : ClientTable or None
         What is known of the clients; None before the first reply.
     """
@@ -184,7 +175,7 @@ class Valued(Strategy):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Leave evaluation on the clients to the inner strategy."""
+        """Leave it to the inner strategy."""
         return self.inner.aggregate_evaluate(server_round, replies)
 
     # ---------------------------------------------------------------------------- a round
@@ -258,12 +249,11 @@ class Valued(Strategy):
             arrays, metrics = self.inner.aggregate_train(server_round, [*errors, *good])
         model = self._base if arrays is None else to_row(self.evaluator.model, arrays)
         accuracy = float("nan") if self.test is None else float(self.test.utilities(model[None])[0])
-        for row in self.history.rounds[-1:]:
-            row["last"] = False
-        self.history.add(
-            {"seed": self.streams.seed, "round": server_round, "accuracy": accuracy},
-            r.participants, valuation, weights, left_out=[*r.left_out], last=True,
-        )  # fmt: skip
+        for before in self.history.rounds[-1:]:
+            before["last"] = False
+        row = {"seed": self.streams.seed, "round": server_round, "accuracy": accuracy}
+        left_out = [*r.left_out]
+        self.history.add(row, r.participants, valuation, weights, left_out=left_out, last=True)
         self.history.models = model[None]
         return arrays, metrics
 
@@ -274,7 +264,7 @@ class Valued(Strategy):
         return self.numbers[message.metadata.src_node_id]
 
     def _read(self, message: Message) -> tuple[torch.Tensor | None, int]:
-        """Return update and size of a reply, None for an update that is none, and 1 for no size.
+        """Return update and size of a reply; where they cannot be read, None and 1.
 
         The arrays are put into the order that was sent, in which Flower leaves what it averages.
         """

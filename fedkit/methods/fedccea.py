@@ -22,6 +22,7 @@ from torch import Tensor
 
 from fedkit.checks import choice, function, having, numbers, one_line, real, vector, warn, whole
 from fedkit.federated.federation import Federation
+from fedkit.federated.policies import positive_shares
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
 from fedkit.games.valuation import Valuation
 from fedkit.learning.models import Model
@@ -132,7 +133,7 @@ def simulate(
     simulations, rounds : int
         S and R.
     train : callable
-        ``train_with_sizes``, or a ``RetrainingCache`` that remembers.
+        ``train_with_sizes``, or what stands in its place and remembers.
     """
     having("federation", federation, "sizes", "client_data")
     function("train", train)
@@ -381,8 +382,4 @@ def contribution_values(quality: npt.ArrayLike, sizes: npt.ArrayLike) -> FloatAr
 def contribution_index(values: npt.ArrayLike | Valuation) -> FloatArray:
     """Client Contribution Index: ``max(v, 0)`` over its sum (Eq. 3); all alike if all are 0."""
     plain = values.values if isinstance(values, Valuation) else values
-    positive = np.maximum(vector("values", plain), 0.0)
-    if not positive.any():
-        return np.full(len(positive), 1 / len(positive))
-    positive /= positive.max()  # so that a sum of large values is finite
-    return np.asarray(positive / positive.sum())
+    return positive_shares(vector("values", plain))

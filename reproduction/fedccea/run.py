@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from fedkit.federated.federation import Federation
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
-from fedkit.federated.retraining_cache import RetrainingCache
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods.fedccea import (
     Simulations,
@@ -27,6 +26,7 @@ from reproduction.common import blocks, chance_above, experiment
 from reproduction.fedccea import experiments as given
 from reproduction.fedccea import valuing as fits
 from reproduction.fedccea.experiments import FITS, METHODS, PARTIAL, PARTS, READINGS, Setting
+from reproduction.fedccea.trainings import RetrainingCache
 from reproduction.fedccea.valuing import Valued, architecture, federation, halves, value_clients
 from reproduction.golden import Tiny
 from reproduction.records import Cell

@@ -19,12 +19,13 @@ from scipy import stats
 from fedkit.datasets import TABLES
 from fedkit.fedvalue.protocol import verification as bounds
 from fedkit.fedvalue.shap import MODELS
-from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval, slopes
+from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
 from reproduction.claims import Claims, load_claims
 from reproduction.fedvalue.correlation import correlate
 from reproduction.fedvalue.experiments import FEATURES, MAIN, PLACES, SHAP_READINGS, Case, Setting
 from reproduction.overviews import alike, machines_told, where
 from reproduction.records import Store
+from reproduction.statistics import slopes
 from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, VERDICTS, join
 
 Numbers = dict[str, Any]

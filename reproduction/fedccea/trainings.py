@@ -36,8 +36,6 @@ class RetrainingCache:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        if not isinstance(folder, str | os.PathLike):
-            raise ValueError(f"folder is {folder!r}; expected a path")
         self.folder = Path(folder)
         self._checked: set[Path] = set()
 
