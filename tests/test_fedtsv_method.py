@@ -17,11 +17,11 @@ from fedkit.methods.fedtsv import (
     UTILITIES,
     ContributionWeights,
     TrajectoryValues,
-    equal_lengths,
     gram_matrix,
     reference_updates,
     trajectory_game,
 )
+from reproduction.fedtsv.run import equal_lengths
 
 RULES = {
     "exponential": lambda d, sigma: np.exp(-d / sigma),

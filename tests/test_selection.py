@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedkit.federated.policies import LateJoiners, UniformSelection
+from fedkit.federated.policies import UniformSelection
 from fedkit.federated.rounds import ClientTable
 from fedkit.games.valuation import Valuation
 from fedkit.methods.baselines import (
@@ -19,6 +19,7 @@ from fedkit.methods.baselines import (
     SFedAvg,
 )
 from fedkit.methods.fedowen import EpsilonGreedy
+from reproduction.arena.federations import LateJoiners
 
 RNG = np.random.default_rng
 LABELS = np.array([[8, 2, 0], [5, 5, 0], [0, 0, 20], [0, 0, 0], [6, 4, 0]])

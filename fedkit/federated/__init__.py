@@ -14,7 +14,7 @@ _LATER = homes(
         "federation": "Federation federation_from_arrays make_federation",
         "history": "History",
         "partition": "ClassesPerClient Dirichlet IID Mavericks Mixed Partitioner QuantitySkew",
-        "policies": "ClassCosine Estimated Exact LateJoiners LeaveOneOut NoValue Proportional "
+        "policies": "ClassCosine Estimated Exact LeaveOneOut NoValue Proportional "
         "RandomValues ShuffledValues SizeAsValue SizeWeighted UniformSelection UniformWeights",
         "learners": "retraining_game",
         "retraining": "federation_game train_with_sizes",

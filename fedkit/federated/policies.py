@@ -5,7 +5,7 @@ Each is a function, or an object that is called, of the form that ``fk.Strategy`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -22,7 +22,7 @@ from fedkit.games.game import NoGainRule
 from fedkit.games.valuation import Valuation
 
 __all__ = [
-    "ClassCosine", "Estimated", "Exact", "LateJoiners", "LeaveOneOut", "NoValue", "Proportional",
+    "ClassCosine", "Estimated", "Exact", "LeaveOneOut", "NoValue", "Proportional",
     "RandomValues", "ShuffledValues", "SizeAsValue", "SizeWeighted", "UniformSelection",
     "UniformWeights", "draw", "positive_shares", "top", "unsampled",
 ]  # fmt: skip
@@ -49,23 +49,6 @@ class UniformSelection:
 
     def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
         return draw(table.available, k, rng)
-
-
-@dataclass(frozen=True)
-class LateJoiners:
-    """Uniform selection where some clients join later: before its first round none can be asked.
-
-    Parameters
-    ----------
-    first : mapping of int to int
-        The round, from 0, in which a client comes; all others are there from the start.
-    """
-
-    first: Mapping[int, int]
-
-    def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        absent = [i for i, start in self.first.items() if table.round < start]
-        return draw(np.setdiff1d(table.available, absent), k, rng)
 
 
 # --------------------------------------------------------------------------- values of rounds

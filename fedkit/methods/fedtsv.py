@@ -31,8 +31,8 @@ from fedkit.games.valuation import Valuation
 from fedkit.learning.training import train_clients
 
 __all__ = [
-    "UTILITIES", "ContributionWeights", "FedTSV", "TrajectoryValues", "equal_lengths",
-    "gram_matrix", "reference_updates", "trajectory_game",
+    "UTILITIES", "ContributionWeights", "FedTSV", "TrajectoryValues", "gram_matrix",
+    "reference_updates", "trajectory_game",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
@@ -241,20 +241,3 @@ class FedTSV:
     def strategy(self) -> Strategy:
         """Return the strategy: values are added up (Eq. 12), and weights follow them (Eq. 13)."""
         return Strategy(self.select, self.value, ContributionWeights(), keep_total)
-
-
-def equal_lengths(updates: Tensor, clip: bool = False) -> Tensor:
-    """Bring all updates of a round, float32 ``[k, P]``, to the length of the median one.
-
-    With `clip` only those that are longer are shortened.  Updates of length zero, or that are not
-    finite, stay.
-    """
-    lengths = updates.double().norm(dim=1)  # in float32 the square of a long update overflows
-    usable = torch.isfinite(lengths) & (lengths > 0)
-    if not bool(usable.any()):
-        return updates
-    factor = torch.ones_like(lengths)
-    factor[usable] = lengths[usable].median() / lengths[usable]
-    if clip:
-        factor.clamp_(max=1.0)
-    return (updates * factor[:, None]).to(updates.dtype)

@@ -7,6 +7,7 @@ a client.  All that the arena reports is in the order of the roles.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -28,8 +29,8 @@ from fedkit.federated.adversaries import (
 )
 from fedkit.federated.federation import Federation, Transform, make_federation
 from fedkit.federated.partition import IID, Dirichlet, Mavericks, Partitioner, QuantitySkew
-from fedkit.federated.policies import LateJoiners, UniformSelection
-from fedkit.federated.rounds import Plan
+from fedkit.federated.policies import UniformSelection, draw
+from fedkit.federated.rounds import ClientTable, Plan
 from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
@@ -108,6 +109,17 @@ class Planted:
     bad: npt.NDArray[np.bool_]
     groups: tuple[tuple[int, ...], ...]  # whose data were drawn alike, or are the same
     trick: tuple[int, ...]  # the client who plays a trick, and its further part
+
+
+@dataclass(frozen=True)
+class LateJoiners:
+    """Uniform selection where client i can be asked from round ``first[i]`` on, from 0."""
+
+    first: Mapping[int, int]
+
+    def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+        absent = [i for i, start in self.first.items() if table.round < start]
+        return draw(np.setdiff1d(table.available, absent), k, rng)
 
 
 def _pool(data: Dataset, s: Scenario, rng: np.random.Generator) -> Dataset:

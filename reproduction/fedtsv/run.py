@@ -47,7 +47,7 @@ from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD
 from fedkit.methods import baselines
-from fedkit.methods.fedtsv import ContributionWeights, TrajectoryValues, equal_lengths
+from fedkit.methods.fedtsv import ContributionWeights, TrajectoryValues
 from fedkit.streams import Streams
 from reproduction import common
 from reproduction.common import accuracy_curve, chance_above, dataset, experiment, tested_rounds
@@ -119,6 +119,23 @@ def _one_sided(made: Federation, share: float, seed: int) -> Federation:
         kept[members[max(1, round(share * len(members))) :]] = False
     place = torch.from_numpy(np.flatnonzero(kept))
     return replace(made, x_val=made.x_val[place], y_val=made.y_val[place])
+
+
+def equal_lengths(updates: torch.Tensor, clip: bool = False) -> torch.Tensor:
+    """Bring all updates of a round, float32 ``[k, P]``, to the length of the median one.
+
+    With `clip` only those that are longer are shortened.  Updates of length zero, or that are not
+    finite, stay.
+    """
+    lengths = updates.double().norm(dim=1)  # in float32 the square of a long update overflows
+    usable = torch.isfinite(lengths) & (lengths > 0)
+    if not bool(usable.any()):
+        return updates
+    factor = torch.ones_like(lengths)
+    factor[usable] = lengths[usable].median() / lengths[usable]
+    if clip:
+        factor.clamp_(max=1.0)
+    return (updates * factor[:, None]).to(updates.dtype)
 
 
 def simulate(
