@@ -10,14 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from fedkit.learning.chains import (
-    convolve_and_pool,
-    grown,
-    largest,
-    max_pool_2x2,
-    run_chain,
-)
-from fedkit.learning.evaluation import _FirstLayer
+from fedkit.learning.chains import _bound as bound
+from fedkit.learning.chains import convolve_and_pool, max_pool_2x2, run_chain
 from fedkit.learning.models import build, model_of, state_of
 
 
@@ -203,21 +197,18 @@ def test_a_convolution_and_its_pool_in_one_step(bias):
         for stride, padding, size in ((1, 0, 2), (1, 2, 2), (2, 1, 3)):
             layer = nn.Conv2d(6, 7, 5, stride, padding, bias=bias)
             expected = F.max_pool2d(F.conv2d(x, weight, added, stride, padding), size)
-            reach = grown(largest(x), weight, added)
-            got = convolve_and_pool(layer, weight, added, x=x, size=size, reach=reach)
+            got = convolve_and_pool(layer, weight, added, x=x, size=size)
             torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-4)
         layer = nn.Conv2d(6, 7, 5, bias=bias)
         for large in (torch.nan, torch.inf, 3e38):
-            reach = grown(largest(x * large), weight, added)
-            got = convolve_and_pool(layer, weight, added, x=x * large, size=2, reach=reach)
+            got = convolve_and_pool(layer, weight, added, x=x * large, size=2)
             expected = F.max_pool2d(F.conv2d(x * large, weight, added), 2)
             torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
 
 
 def test_bounds_are_of_absolute_values_and_count_the_bias():
-    assert largest(torch.tensor([-3.0, 1.0])) == 3
     weight = torch.tensor([1.0, -2.0]).view(1, 2, 1, 1)
-    assert grown(torch.tensor(2.0), weight, torch.tensor([-5.0])) == 11
+    assert bound(torch.tensor([-3.0, 1.0]), weight, torch.tensor([-5.0])) == 3 * 3 + 5
 
 
 def test_a_bound_of_the_images_is_none_of_what_a_layer_made_of_them():
@@ -228,15 +219,4 @@ def test_a_bound_of_the_images_is_none_of_what_a_layer_made_of_them():
     x = torch.full((1, 1, 2, 2), 1e30)
     x[..., 0, 0] = 0.0
     with torch.no_grad():
-        assert run_chain(layers, own, x, torch.tensor(1e30)).isnan().all()
-
-
-def test_the_bound_of_convolutions_is_that_of_all_groups():
-    head = _FirstLayer.of(build("lenet5", (1, 28, 28), 10))
-    assert head is not None
-    params = torch.zeros(head.together + 1, head.n_parameters)
-    params[-1] = 1.0  # alone in the second group
-    out = torch.empty(len(params), 2 * head.width)
-    with torch.no_grad():
-        bound = head.convolve(params, torch.ones(2, 1, 28, 28), out)
-    assert bound >= out.abs().max() > 0
+        assert run_chain(layers, own, x).isnan().all()

@@ -292,19 +292,7 @@ def federation_from_arrays(
         given["the validation data"] = validation
     given = {whose: pair_of(whose, pair) for whose, pair in given.items()}
     checked = {whose: _check(whose, pair) for whose, pair in given.items()}
-    names = {whose: list(map(str, p[0].columns)) for whose, p in given.items()
-             if hasattr(p[0], "columns")}  # fmt: skip
-    for whose, columns in names.items():
-        if columns != (first := next(iter(names.values()))):
-            raise ValueError(f"{whose} has the columns {columns}, {next(iter(names))} {first}; "
-                             "give all the same, in one order")  # fmt: skip
-    for whose, pair in given.items():
-        label = getattr(pair[1], "name", None)
-        if label is not None and str(label) in names.get(whose, ()):
-            raise ValueError(
-                f"{whose}: the features have a column {label!r}, as the labels are called, and the "
-                "label is no feature: leave it out, or rename it"
-            )
+    _check_columns(given)
     held = [checked[f"client {i}"] for i in range(len(clients))]
     shape = next((x.shape[1:] for x, _ in held if len(x)), None)
     if shape is None:
@@ -315,12 +303,15 @@ def federation_from_arrays(
                 f"{whose}: a sample has the shape {tuple(x.shape[1:])}, others have "
                 f"{tuple(shape)}; give all the same features"
             )
-    most = 1 + max(int(y.max()) for _, y in checked.values() if len(y))
-    if n_classes is not None and n_classes < most:
-        raise ValueError(f"there is a label {most - 1}; n_classes is {n_classes}, and labels are "
-                         "whole numbers from 0")  # fmt: skip
+    labels = torch.cat([y for _, y in checked.values()])
+    most = 1 + int(labels.max())
     if n_classes is None:
-        _doubt_labels(torch.cat([y for _, y in checked.values()]))
+        _doubt_labels(labels)
+    elif n_classes < most:
+        raise ValueError(
+            f"there is a label {most - 1}; n_classes is {n_classes}, and labels are whole numbers "
+            "from 0"
+        )
     if shape[2] in (1, 3) and shape[0] not in (1, 3):
         warn(
             f"samples have the shape {tuple(shape)}, {shape[0]} channels of {shape[1]} x "
@@ -333,6 +324,25 @@ def federation_from_arrays(
     return Federation(
         x, y, tuple(parts), *on_server[0], *on_server[1], n_classes or most, name, seed
     )
+
+
+def _check_columns(given: Mapping[str, Pair]) -> None:
+    """Refuse data frames of other columns, and one that has the labels among its features."""
+    frames = {whose: pair for whose, pair in given.items() if hasattr(pair[0], "columns")}
+    names = {whose: list(map(str, x.columns)) for whose, (x, _) in frames.items()}
+    for whose, columns in names.items():
+        first = next(iter(names))
+        if columns != names[first]:
+            raise ValueError(
+                f"{whose} has the columns {columns}, {first} {names[first]}; give all the same, in "
+                "one order"
+            )
+        label = getattr(given[whose][1], "name", None)
+        if label is not None and str(label) in columns:
+            raise ValueError(
+                f"{whose}: the features have a column {label!r}, as the labels are called, and the "
+                "label is no feature: leave it out, or rename it"
+            )
 
 
 def _doubt_labels(y: Tensor) -> None:

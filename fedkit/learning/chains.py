@@ -16,10 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-__all__ = [
-    "affine", "chain_of", "convolve_and_pool", "grown", "largest", "max_pool_2x2",
-    "onednn", "plain_pool", "run_chain",
-]  # fmt: skip
+__all__ = ["affine", "chain_of", "convolve_and_pool", "max_pool_2x2", "plain_pool", "run_chain"]
 
 _LARGE = 1e37  # below it, float32 sums have no infinity and no NaN
 
@@ -65,17 +62,11 @@ def _sides(layer: nn.MaxPool2d) -> tuple[Any, Any]:
 
 
 def run_chain(
-    layers: Sequence[nn.Module],
-    tensors: Sequence[Tensor],
-    x: Tensor,
-    reach: Tensor | None = None,
-    *,
-    fast: bool = True,
+    layers: Sequence[nn.Module], tensors: Sequence[Tensor], x: Tensor, *, fast: bool = True
 ) -> Tensor:
     """Outputs ``[N, ...]`` of one model; `tensors` are those of all layers, one after another.
 
-    No scalar of x is beyond `reach`, where that is known.  `fast` takes kernels that
-    ``torch.vmap`` does not know.
+    `fast` takes kernels that ``torch.vmap`` does not know.
     """
     todo, rest = list(layers), list(tensors)
     while todo:
@@ -85,21 +76,19 @@ def run_chain(
             count = 1 if layer.bias is None else 2
         own, rest = rest[:count], rest[count:]
         if isinstance(layer, nn.Linear):
-            x, reach = (affine if fast else F.linear)(x, *own), None
+            x = (affine if fast else F.linear)(x, *own)
         elif isinstance(layer, nn.Conv2d):
-            size = plain_pool(todo[0]) if todo else 0
-            if fast and size and onednn(x):
-                reach = grown(largest(x) if reach is None else reach, *own)
-                x = convolve_and_pool(layer, *own, x=x, size=size, reach=reach)
+            weight, bias = own if len(own) == 2 else (own[0], None)
+            size = plain_pool(todo[0]) if fast and todo else 0
+            if size and onednn(x):
+                x = convolve_and_pool(layer, weight, bias, x=x, size=size)
                 todo.pop(0)
             else:
-                weight, bias = own if len(own) == 2 else (own[0], None)
-                x, reach = layer._conv_forward(x, weight, bias), None
+                x = layer._conv_forward(x, weight, bias)
         elif fast and x.device.type == "cpu" and plain_pool(layer) == 2:
             x = max_pool_2x2(x)
         else:
             x = layer(x)
-            reach = reach if isinstance(layer, nn.ReLU | nn.Flatten) else None
     return x
 
 
@@ -151,36 +140,18 @@ class _MaxPool2x2(torch.autograd.Function):
         return result
 
 
-def largest(x: Tensor) -> Tensor:
-    """Return the largest absolute value; NaN where there is one."""
-    low, high = torch.aminmax(x)
-    return torch.maximum(high, -low)
-
-
-def grown(reach: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return a bound of a convolution's outputs ``[..., c_out, c_in, k, k]`` from its inputs'."""
-    reach = reach * weight.abs().sum((-3, -2, -1)).max()
-    return reach if bias is None else reach + bias.abs().max()
-
-
 def convolve_and_pool(
-    layer: nn.Conv2d,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    *,
-    x: Tensor,
-    size: int,
-    reach: Tensor,
+    layer: nn.Conv2d, weight: Tensor, bias: Tensor | None, *, x: Tensor, size: int
 ) -> Tensor:
-    """A convolution with other weights and the max pool behind it, in one step.
+    """A convolution with other weights and the max pool behind it, of squares of this size.
 
-    By oneDNN, in whose blocked layout both stay, where the convolution cannot overflow (no output
-    is beyond `reach`), because oneDNN's pool passes over a NaN.  `weight` may have the channels of
-    several models side by side.
+    By oneDNN, in whose blocked layout both stay, where the convolution cannot overflow, because
+    oneDNN's pool passes over a NaN.  `weight` may have the channels of several models side by side.
     """
-    plain = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
-    if not (plain and onednn(x) and bool(reach < _LARGE)):
-        return F.max_pool2d(layer._conv_forward(x, weight, bias), size)
+    plain = layer.padding_mode == "zeros" and not isinstance(layer.padding, str) and size > 1
+    if not (plain and onednn(x) and bool(_bound(x, weight, bias) < _LARGE)):
+        convolved = layer._conv_forward(x, weight, bias)
+        return F.max_pool2d(convolved, size) if size > 1 else convolved
     padding: Any = layer.padding
     blocked = torch.mkldnn_convolution(
         x.contiguous().to_mkldnn(),
@@ -193,3 +164,10 @@ def convolve_and_pool(
     )
     pooled: Tensor = torch.mkldnn_max_pool2d(blocked, (size, size), (size, size))
     return pooled.to_dense()
+
+
+def _bound(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """A bound of the absolute values of a convolution's outputs; NaN where x or a weight is."""
+    low, high = torch.aminmax(x)
+    largest = torch.maximum(high, -low) * weight.abs().sum((-3, -2, -1)).max()
+    return largest if bias is None else largest + bias.abs().max()

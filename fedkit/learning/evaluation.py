@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedkit import checks
-from fedkit.learning.chains import affine, convolve_and_pool, grown, largest, plain_pool
+from fedkit.learning.chains import affine, convolve_and_pool, plain_pool
 from fedkit.learning.device import find_device, for_each, real_tensor, samples_of
 from fedkit.learning.models import Model, doubt_probabilities, model_of
 
@@ -281,13 +281,13 @@ class Evaluator:
         model = self.model.copied()
         head = self._head if self._convolves or first is not None else None
         skip = 0 if first is None or head is None else head.n_parameters
-        params, reach = rows, None
+        params = rows
         if prepared is not None:
             params = torch.addmm(prepared.base[skip:], rows, prepared.updates[:, skip:])
         if head is not None:
             hidden = torch.empty(len(rows), len(x) * head.width, dtype=rows.dtype, device=x.device)
             if first is None:
-                reach = head.convolve(params[:, : head.n_parameters], x, hidden)
+                head.convolve(params[:, : head.n_parameters], x, hidden)
                 params = params[:, head.n_parameters :]
             else:
                 head.combine(rows, first.flatten(1), hidden)
@@ -297,7 +297,7 @@ class Evaluator:
             return
         for b, row in enumerate(params.split(1)):
             own = x if head is None else x[b : b + 1]
-            outputs = model.call(model.split(row), own, stacked=False, reach=reach)
+            outputs = model.call(model.split(row), own, stacked=False)
             target[b : b + 1] = self._score(outputs, y)
 
 
@@ -377,15 +377,11 @@ class _FirstLayer:
         channels = _CPU_CHANNELS if self.layer.weight.device.type == "cpu" else 64 * _CPU_CHANNELS
         return max(1, channels // self.shape[0])
 
-    def convolve(self, params: Tensor, x: Tensor, out: Tensor) -> Tensor:
-        """Activations of models ``[B, ...]`` on images ``[N, C, H, W]`` into ``[B, N * width]``.
-
-        Returns a bound of their absolute values.
-        """
+    def convolve(self, params: Tensor, x: Tensor, out: Tensor) -> None:
+        """Activations of models ``[B, ...]`` on images ``[N, C, H, W]`` into ``[B, N * width]``."""
         layer = self.layer
         assert isinstance(layer, nn.Conv2d)
         activations = out.view(len(params), len(x), *self.shape)
-        inputs, bounds = largest(x), []
         size = self.pool**2 * self.width * min(self.together, len(params))
         step = max(1, _CPU_CONVOLVED // size)
         for models, group in zip(
@@ -393,20 +389,13 @@ class _FirstLayer:
         ):
             weight, bias = self._split(models)
             kernels, added = weight.flatten(0, 1), None if bias is None else bias.flatten()
-            bounds.append(grown(inputs, kernels, added))
             for part, target in zip(x.split(step), group.split(step, 1), strict=True):
-                if self.pool > 1:
-                    pooled = convolve_and_pool(
-                        layer, kernels, added, x=part, size=self.pool, reach=bounds[-1]
-                    )
-                else:
-                    pooled = layer._conv_forward(part, kernels, added)
+                pooled = convolve_and_pool(layer, kernels, added, x=part, size=self.pool)
                 pooled = pooled.unflatten(1, (len(models), -1)).transpose(0, 1)
                 if self.relu:
                     torch.clamp_min(pooled, 0, out=target)
                 else:
                     target.copy_(pooled)
-        return torch.stack(bounds).max()
 
 
 # --------------------------------------------------------------------- utilities and doubts

@@ -315,18 +315,8 @@ class Model:
             stacked = (rows.is_cuda or not self.has_convolution) and self.stackable
         return self.call(self.split(rows), x, stacked=stacked and len(rows) > 1)
 
-    def call(
-        self,
-        tensors: Sequence[Tensor],
-        x: Tensor,
-        *,
-        stacked: bool,
-        reach: Tensor | None = None,
-    ) -> Tensor:
-        """Outputs of stacked tensors ``[S, *shape]``, in the order of `keys`.
-
-        No scalar of x is beyond `reach`, where that is known.
-        """
+    def call(self, tensors: Sequence[Tensor], x: Tensor, *, stacked: bool) -> Tensor:
+        """Outputs of stacked tensors ``[S, *shape]``, in the order of `keys`."""
         own = x.dim() > self.example.dim()
         if stacked:
             one = partial(self._one, fast=False)
@@ -334,19 +324,17 @@ class Model:
         count = len(x) if own else len(tensors[0])
         if count == 1:  # squeeze, not [0]: the gradient of an index is a tensor of zeros
             row = (tensor.squeeze(0) for tensor in tensors)
-            return self._one(x.squeeze(0) if own else x, *row, reach=reach)[None]
+            return self._one(x.squeeze(0) if own else x, *row)[None]
         rows = zip(*(tensor.unbind() for tensor in tensors), strict=True)
         return torch.stack([self._one(x[s] if own else x, *row) for s, row in enumerate(rows)])
 
-    def _one(
-        self, x: Tensor, *tensors: Tensor, fast: bool = True, reach: Tensor | None = None
-    ) -> Tensor:
+    def _one(self, x: Tensor, *tensors: Tensor, fast: bool = True) -> Tensor:
         layers = self.layers
         # a layer that works in place on its input must not reach the caller's
         if not layers or not isinstance(layers[0], nn.Linear | nn.Conv2d):
             x = x.clone()
         if layers is not None:
-            return run_chain(layers, tensors, x, reach, fast=fast)
+            return run_chain(layers, tensors, x, fast=fast)
         given = dict(zip(self.keys, tensors, strict=True))
         out: Tensor = torch.func.functional_call(self.module, given, (x,))
         return out
