@@ -2,6 +2,7 @@
 
 import copy
 import doctest
+import gc
 import itertools
 import re
 import warnings
@@ -207,6 +208,32 @@ def test_adapters_travel_alone():
     less = {"down.weight": parts[1]["down.weight"]}
     with pytest.raises(ValueError, match=r"trained\[1\] .* missing keys \['up.weight'\]"):
         fk.round_game(made("adapters"), base, [parts[0], less], [1, 1], x, y)
+
+
+def test_ten_adapters_are_valued_without_ten_copies_of_the_body():
+    class Wide(Adapted):
+        def __init__(self):
+            nn.Module.__init__(self)
+            self.body, self.last = nn.Linear(1000, 1000), nn.Linear(1000, 3)
+            self.down, self.up = nn.Linear(1000, 5, bias=False), nn.Linear(5, 1000, bias=False)
+
+    net, (x, y) = Wide(), samples(20, features=1000)
+    keys = ("down.weight", "up.weight")
+    base, most = net.state_dict(), []
+    sent = [{key: base[key] + 0.01 * i for key in keys} for i in range(10)]
+
+    def score(out, y):
+        whole = {
+            tensor.untyped_storage().data_ptr()
+            for tensor in gc.get_objects()
+            if isinstance(tensor, torch.Tensor) and tensor.numel() >= 10**6
+        }
+        most.append(len(whole))
+        return float(out.mean())
+
+    found = fk.value(net, base, sent, np.arange(1, 11), x, y, score, budget=40, device="cpu")
+    assert np.ptp(found.values) > 0
+    assert max(most) <= 3  # the caller's, that of the game, and one that is loaded
 
 
 def test_states_come_in_every_form_and_differences_by_their_own_name(tmp_path):
