@@ -39,14 +39,14 @@ def test_facts_may_be_numpys(tmp_path):
 
 def test_frame_is_tidy():
     pytest.importorskip("pandas")
-    frame = make((2, 3)).to_frame(["a", "b"])
+    frame = make((2, 3)).named(["a", "b"]).to_frame()
     assert list(frame.columns) == ["player", "output", "value", "standard_error", "low", "high"]
     assert frame["player"].tolist() == ["a"] * 3 + ["b"] * 3
     assert frame["output"].tolist() == [0, 1, 2] * 2
     assert frame["value"].tolist() == [0, 1, 2, 3, 4, 5]
     assert make().to_frame()["player"].tolist() == [0, 1, 2]
     with pytest.raises(ValueError, match="for 3 players; pass one name"):
-        make().to_frame(["a", "b"])
+        make().named(["a", "b"])
 
 
 @pytest.mark.parametrize("outputs", [None, 2])

@@ -139,7 +139,7 @@ class Ledger:
         """
         frames = []
         for number, (who, found) in self._some().items():
-            frame = found.in_units().to_frame([str(client) for client in who])
+            frame = found.in_units().named([str(client) for client in who]).to_frame()
             frame.insert(0, "round", number)
             frames.append(frame)
         joined: pd.DataFrame = need("pandas", "run").concat(frames, ignore_index=True)

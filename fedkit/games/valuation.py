@@ -203,16 +203,11 @@ class Valuation:
         half = stdtrit(self.freedom, 0.5 + level / 2) * self.standard_errors
         return self.values - half, self.values + half
 
-    def to_frame(self, names: Sequence[str] | None = None) -> pd.DataFrame:
-        """Return a tidy table: player, (output,) value, standard_error, low and high (95 %).
-
-        Parameters
-        ----------
-        names : sequence of str, optional
-            Names of the players; by default those of the valuation, else numbers.
-        """
-        names = self.names if names is None else self.named(names).names
-        labels = np.arange(self.n_players) if names is None else np.array(names, dtype=object)
+    def to_frame(self) -> pd.DataFrame:
+        """Return a tidy table: player, (output,) value, standard_error, low and high (95 %)."""
+        labels = np.arange(self.n_players)
+        if self.names is not None:
+            labels = np.array(self.names, dtype=object)
         low, high = self.interval(0.95)
         columns = {"value": self.values, "standard_error": self.standard_errors}
         columns |= {"low": low, "high": high}
