@@ -14,7 +14,7 @@ section 5.1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import comb, isclose
 from typing import Any, Literal
@@ -28,30 +28,30 @@ from fedkit.checks import choice, flag, function, vector
 from fedkit.estimators.accumulators import FinishedAccumulator
 from fedkit.estimators.design import PairedDesign, coefficients
 from fedkit.estimators.driver import Budget, Count, Estimator, Floats, Requests
-from fedkit.games.coalitions import all_coalitions, averaging_weights, coalition_index, ends
+from fedkit.games.coalitions import averaging_weights
 from fedkit.games.exact import banzhaf_weights, shapley_weights
 from fedkit.games.game import Game
+from fedkit.games.valuation import satterthwaite
 from fedkit.threads import one_thread
 
 __all__ = ["ProxySampling"]
 
 Rows = NDArray[np.bool_]
 Places = NDArray[np.int64]
-Seen = tuple[Floats, Floats, Floats]  # of coalitions: members, averaging weights, logs of sizes
 Score = Callable[[NDArray[np.floating]], Floats]
+Model = tuple["Kernel", Floats, Score]  # what is fitted to numbers, and makes utilities of them
 
 MOST_PLAYERS = 400  # squares of numbers of coalitions are floats
-ENUMERATED = 14  # players up to which a learned game is asked for all coalitions
-PREDICTED = 2**14  # coalitions that stand for all of them beyond
+PREDICTED = 2**14  # coalitions that stand for all of them: up to 14 players they are all
 LEARNED_ROWS = 300  # utilities by which a kernel is learned at most
 FITTED_ROWS = 4096  # and to which it is fitted
 STEPS = 25  # of the learning
 SIZE = 4.0  # variance of the means of sizes, in units of the utilities': hardly shrunk
 ALIKE = 0.5  # spread of the logs of clients' rates about their common level
 BORROWED = 6  # pairs as which the clients' mean variance counts
-COMPONENTS = 32  # of the outputs behind a utility
+COMPONENTS = 100  # of the outputs behind a utility
 LEADING = 8  # of them are what a kernel is learned by
-FOLDS = 4  # of each half, left out in turn where outputs are predicted
+FOLDS = 4  # of each half, left out in turn
 BLOCK = 2**17  # entries of a kernel at once: what a core's cache holds
 
 
@@ -65,21 +65,19 @@ class ProxySampling(Estimator):
     Parameters
     ----------
     sizes : sequence of float, optional
-        Data sizes of the clients, for the averaging weights; None is the game's own, as that of
-        ``fk.round_game`` has them (also remembered or normalised), and equal sizes elsewhere.
+        Data sizes of the clients; by default the game's own, as that of ``fk.round_game`` has them,
+        and equal sizes elsewhere.
     value : {"shapley", "banzhaf"} or sequence of n floats
         What is estimated; n numbers are the weights of any semivalue, those of a coalition that is
         joined by its size 0 to n - 1.
     shrink : bool
         Whether the correction is shrunk, and values towards their mean, by as much as their
-        estimated variance says.  That is closer on average; without it values are unbiased, up to
-        14 players exactly so, beyond up to what a sample of the learned game costs.
+        estimated variance says.  That is closer on average; without it values are unbiased.
     score : callable, optional
         Where the game's utilities are vectors of outputs: a function of ``float[B, m]`` that
         returns what is to be valued, ``float[B]`` or ``[B, q]``.  Outputs are then predicted, and
-        what is predicted is scored.  A game of ``fk.round_game`` with the utility "accuracy" is
-        asked for its margins, image by image, without being told to: they come with every
-        evaluation.
+        what is predicted is scored, where that is closer.  A game of ``fk.round_game`` with the
+        utility "accuracy" is asked for its margins, image by image, without being told to.
 
     Notes
     -----
@@ -167,38 +165,42 @@ class ProxySampling(Estimator):
         total = budget.left() + (budget.count == "calls")  # the empty coalition is free there
         design = PairedDesign.for_budget(n_players, total, weights)
         sides, stratum = design.draw(rng)
-        rows = np.concatenate([ends(n_players), _both(sides)])
-        seen = yield rows
-        utilities = seen if self.score is None else _scored(self.score, seen)
-        outputs = utilities.shape[1:]
-        y = utilities.reshape(len(utilities), -1)
-        middle = (y[0] + y[1]) / 2  # no value sees a constant
-        scale = np.abs(y - middle).max(axis=0)
-        scale[scale == 0] = 1.0
-        y = (y - middle) / scale
+        sides = np.concatenate([np.zeros((1, n_players), dtype=np.bool_), sides])
+        stratum = np.concatenate([[-1], stratum])
+        seen = yield _both(sides)
+        utilities = self._scored(seen)
+        unit = _largest(utilities.reshape(len(utilities), -1))
+        middle = (utilities[:2].reshape(2, -1) / unit).mean(axis=0)  # no value sees a constant
+
+        def score(outputs: Floats) -> Floats:
+            return self._scored(outputs).reshape(len(outputs), -1) / unit - middle
+
         shares = np.ones(n_players) if self.sizes is None else np.array(self.sizes)
-        behind, score = None, self.score
-        if score is not None:
-            behind = seen, lambda z: (_scored(score, z).reshape(len(z), -1) - middle) / scale
-        sample = _Sample(design, weights, shares, rows, y, stratum, behind)
+        start = Kernel.start(shares / shares.max())
+        behind = None if self.score is None else (seen, score)
+        sample = _Sample(design, weights, start, sides, stratum, score(seen), behind)
         with one_thread(), np.errstate(under="ignore"):
             values, errors, freedom = sample.estimate(self.shrink, rng)
-        shape = (n_players, *outputs)
-        accumulator.found = (
-            (values * scale).reshape(shape),
-            (errors * scale).reshape(shape),
-            freedom.reshape(shape),
-        )
+        shape = (n_players, *utilities.shape[1:])
+        values, errors = ((each * unit).reshape(shape) for each in (values, errors))
+        accumulator.found = (values, errors, freedom.reshape(shape))
+
+    def _scored(self, outputs: Floats) -> Floats:
+        if self.score is None:
+            return outputs
+        made = np.asarray(self.score(outputs), dtype=np.float64)
+        if made.ndim not in (1, 2) or len(made) != len(outputs) or not np.isfinite(made).all():
+            raise ValueError(
+                f"score made {made.shape} of outputs {outputs.shape}; it takes float[B, m] and "
+                "returns finite [B] or [B, q]"
+            )
+        return made
 
 
-def _scored(score: Score, outputs: Floats) -> Floats:
-    made = np.asarray(score(outputs), dtype=np.float64)
-    if made.ndim not in (1, 2) or len(made) != len(outputs) or not np.isfinite(made).all():
-        raise ValueError(
-            f"score made {made.shape} of outputs {outputs.shape}; it takes float[B, m] and returns "
-            "finite [B] or [B, q]"
-        )
-    return made
+def _largest(numbers: Floats) -> Floats:
+    """Return the largest size in each column, 1 where all are 0."""
+    largest = np.abs(numbers).max(axis=0)
+    return np.where(largest > 0, largest, 1.0)
 
 
 def _both(sides: Rows) -> Rows:
@@ -213,98 +215,85 @@ def _both(sides: Rows) -> Rows:
 class Kernel:
     """Covariance of the utilities of two coalitions, in units of their variance.
 
-    ``near (4 + a matern(D) + b gauss(D)) + c exp(-H)``, where `near` falls with the lag between the
-    logs of their sizes, ``D = sum_i lambda_i (w_i - w'_i)^2`` is of averaging weights, and
+    ``near (4 + a / (1 + D)) + b exp(-H)``, where `near` falls with the lag between the logs of
+    their sizes, ``D = sum_i lambda_i (w_i - w'_i)^2`` is of averaging weights, and
     ``H = sum_i mu_i |x_i - x'_i|`` of members.
     """
 
     shares: Floats
-    logs: Floats  # of the noise, the reach of `near`, a, b, c, n rates lambda and n rates mu
+    logs: Floats  # of the noise, the reach of `near`, a, b, n rates lambda and n rates mu
 
     @classmethod
     def start(cls, shares: Floats) -> Kernel:
         """Return the kernel in which all clients have the same rates."""
         n = len(shares)
-        return cls(shares, np.log([1e-3, 5.0, 0.5, 0.5, 0.3, *[6.25] * n, *[0.16] * n]))
+        return cls(shares, np.log([1e-3, 5.0, 1.0, 0.3, *[3.0] * n, *[0.16] * n]))
 
-    @property
-    def noise(self) -> float:
-        """Variance of what it does not explain."""
-        return float(np.exp(self.logs[0]))
+    def parts(self, rows: Rows, others: Rows) -> tuple[Floats, ...]:
+        """Return lags over reach, `near`, ``a / (1 + D)`` and ``b exp(-H)``."""
+        reach, a, b = np.exp(self.logs[1:4])
+        lambdas, mus = np.exp(self.logs[4:].reshape(2, -1))
+        one, two = (np.log(np.maximum(each.sum(axis=1), 0.5)) for each in (rows, others))
+        u, w = (averaging_weights(each, self.shares) for each in (rows, others))
+        lag = np.abs(one[:, None] - two) / reach
+        smooth = a / (1.0 + _apart(u, w, lambdas))
+        rough = b * np.exp(-_apart(rows.astype(np.float64), others.astype(np.float64), mus))
+        return lag, np.exp(-lag), smooth, rough
 
-    def seen(self, rows: Rows) -> Seen:
-        """Return what it knows of coalitions."""
-        sizes = np.log(np.maximum(rows.sum(axis=1), 0.5))
-        return rows.astype(np.float64), averaging_weights(rows, self.shares), sizes
-
-    def parts(self, one: Seen, other: Seen) -> tuple[Floats, ...]:
-        """Return `near`, ``a matern``, ``b gauss``, the slope of both in D, and ``c exp(-H)``."""
-        (x, u, p), (z, w, q) = one, other
-        reach, a, b, c = np.exp(self.logs[1:5])
-        lambdas, mus = np.exp(self.logs[5:].reshape(2, -1))
-        near = np.exp(np.abs(p[:, None] - q) / -reach)
-        square = _apart(u, w, lambdas)
-        gauss = b * np.exp(-0.5 * square)
-        root = np.sqrt(3.0 * square)
-        fall = a * np.exp(-root)
-        common = c * np.exp(-_apart(x, z, mus))
-        return near, (1.0 + root) * fall, gauss, -1.5 * fall - 0.5 * gauss, common
-
-    def between(self, one: Seen, other: Seen) -> Floats:
+    def between(self, rows: Rows, others: Rows) -> Floats:
         """Return the covariances ``[A, B]`` between two sets of coalitions."""
-        near, matern, gauss, _, common = self.parts(one, other)
-        matern += gauss
-        matern += SIZE
-        matern *= near
-        matern += common
-        return matern
+        _, near, smooth, rough = self.parts(rows, others)
+        return np.asarray(near * (SIZE + smooth) + rough)
 
-    def likelihood(self, seen: Seen, y: Floats) -> tuple[float, Floats]:
+    def inverse(self, covariance: Floats) -> tuple[Floats, float]:
+        """Return the inverse of covariances and noise, and the log of their determinant."""
+        factor = np.linalg.cholesky(covariance + np.exp(self.logs[0]) * np.eye(len(covariance)))
+        half, _ = lapack.dpotri(factor, lower=True)
+        full = half + half.T
+        np.einsum("ii->i", full)[:] *= 0.5
+        return full, 2.0 * float(np.log(np.diagonal(factor)).sum())
+
+    def likelihood(self, rows: Rows, y: Floats) -> tuple[float, Floats]:
         """Return the log marginal likelihood of utilities ``[B, m]``, and its slope in the logs.
 
         The variance of each output is not assumed, but profiled out.
         """
-        x, u, p = seen
-        near, matern, gauss, slope, common = self.parts(seen, seen)
-        sized = near * (SIZE + matern + gauss)
-        precision, height = _inverse(sized + common, self.noise)
-        if not len(precision):
-            return -1e25, np.zeros_like(self.logs)
+        lag, near, smooth, rough = self.parts(rows, rows)
+        precision, height = self.inverse(near * (SIZE + smooth) + rough)
         count, outputs = y.shape
         solved = precision @ y
         misfit = np.maximum((y * solved).sum(axis=0), np.finfo(float).tiny)
         height = -0.5 * (count * np.log(misfit / count).sum() + outputs * height)
         pull = 0.5 * (count * (solved / misfit) @ solved.T - outputs * precision)
-        close, joint = pull * near, pull * common
-        lag = np.abs(p[:, None] - p) * np.exp(-self.logs[1])
-        lambdas, mus = np.exp(self.logs[5:].reshape(2, -1))
-        first = [np.trace(pull) * self.noise, np.vdot(pull * lag, sized)]
-        first += [np.vdot(close, matern), np.vdot(close, gauss), joint.sum()]
-        rates = [lambdas * _pulls(close * slope, u), -mus * _pulls(joint, x)]
+        near, rough = pull * near, pull * rough
+        close = near * smooth
+        first = [np.trace(pull) * np.exp(self.logs[0]), np.vdot(lag, SIZE * near + close)]
+        first += [close.sum(), rough.sum()]
+        lambdas, mus = np.exp(self.logs[4:].reshape(2, -1))
+        slope = close * smooth / np.exp(self.logs[2])  # 1 / (1 + D) falls by its square
+        rates = [-lambdas * _pulls(slope, averaging_weights(rows, self.shares))]
+        rates += [-mus * _pulls(rough, rows.astype(np.float64))]
         return float(height), np.concatenate([first, *rates])
 
     def learned(self, rows: Rows, y: Floats) -> Kernel:
         """Return the kernel that suits utilities ``[B, m]``, by likelihood and priors on logs."""
-        seen, n = self.seen(rows), len(self.shares)
+        n = len(self.shares)
         # rates of a kind have a common level of little known size, and a small spread about it
-        spread = np.array([3.0, 1.0, 2.0, 2.0, 2.0] + [3.0 * n**0.5] * (2 * n))
+        spread = np.array([3.0, 1.0, 2.0, 2.0] + [3.0 * n**0.5] * (2 * n))
 
         def loss(logs: Floats) -> tuple[float, Floats]:
-            height, slope = replace(self, logs=logs).likelihood(seen, y)
+            height, slope = replace(self, logs=logs).likelihood(rows, y)
             away = (logs - self.logs) / spread
-            rates = logs[5:].reshape(2, -1)
+            rates = logs[4:].reshape(2, -1)
             within = (rates - rates.mean(axis=1, keepdims=True)) / ALIKE
-            height -= 0.5 * ((away**2).sum() + (within**2).sum())
-            slope = slope - away / spread
-            slope[5:] -= within.ravel() / ALIKE
-            return -height, -slope
+            slope -= away / spread
+            slope[4:] -= within.ravel() / ALIKE
+            return 0.5 * ((away**2).sum() + (within**2).sum()) - height, -slope
 
-        bounds = [(-16.0, -1.2), (-1.0, 3.0)] + [(-8.0, 4.0)] * 3
-        bounds += [(-6.0, 8.0)] * n + [(-7.0, 3.0)] * n
+        bounds = [(-16.0, -1.2), (-1.0, 3.0)] + [(-8.0, 4.0)] * 2
+        bounds += [(-7.0, 7.0)] * n + [(-7.0, 3.0)] * n
         options = {"maxiter": STEPS}
-        found = minimize(
-            loss, self.logs, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-        )
+        found = minimize(loss, self.logs, jac=True, bounds=bounds, options=options)
         return replace(self, logs=found.x)
 
 
@@ -321,92 +310,47 @@ def _pulls(pull: Floats, u: Floats) -> Floats:
     return np.asarray(2.0 * (pull.sum(axis=1) @ u**2 - (u * (pull @ u)).sum(axis=0)))
 
 
-def _inverse(matrix: Floats, noise: float) -> tuple[Floats, float]:
-    """Return the inverse of a symmetric matrix plus noise, and the log of its determinant.
-
-    Where rounding has made it none that is positive the inverse is empty.
-    """
-    noisy = matrix + noise * np.eye(len(matrix))
-    factor, failed = lapack.dpotrf(noisy.T, lower=True, overwrite_a=True, clean=True)
-    if failed:
-        return np.zeros((0, 0)), 0.0
-    logarithm = 2.0 * float(np.log(np.diagonal(factor)).sum())
-    half, _ = lapack.dpotri(factor, lower=True, overwrite_c=True)
-    full = half + half.T
-    np.einsum("ii->i", full)[:] *= 0.5
-    return full, logarithm
-
-
 class _Fit:
-    """A process fitted to numbers of some rows, and without each of their folds.
+    """A process fitted to some coalitions, and to all but each fold of them.
 
     Parameters
     ----------
-    kernel : Kernel
-    rows, inside : bool arrays ``[B, n]`` and ``[B]``
-        Coalitions, and those that it is fitted to.
+    kernel, numbers, score : Kernel, float64 array ``[B, m]``, callable
+        Whose process, fitted to what, and what makes utilities ``[B, q]`` of it.
+    rows : bool array ``[B, n]``
     fold : int array ``[B]``
-        -1 for a row that is never left out.
-    y, numbers : float64 arrays ``[B, q]`` and ``[B, m]``
-        Utilities, and what is fitted in their place.
-    score : callable, optional
-        What makes utilities of numbers that are none themselves.
+        -1 for a coalition that is never left out, ``FOLDS`` for one that is not fitted.
 
     Attributes
     ----------
-    left : float64 array ``[B, q]``
-        What it is off each utility without the fold of that; 0 where nothing is left out.
+    guess : float64 array ``[B, q]``
+        What each utility is predicted to be without its fold.
     """
 
     def __init__(
-        self,
-        kernel: Kernel,
-        rows: Rows,
-        inside: Rows,
-        fold: Places,
-        y: Floats,
-        numbers: Floats,
-        score: Score | None = None,
+        self, kernel: Kernel, numbers: Floats, score: Score, rows: Rows, fold: Places
     ) -> None:
-        self.kernel, self.seen, self.fold = kernel, kernel.seen(rows[inside]), fold[inside]
-        self.score = score
-        covariance, noise = kernel.between(self.seen, self.seen), kernel.noise
-        self.precision, _ = _inverse(covariance, noise)
-        while not len(self.precision):  # rows that the kernel hardly tells apart
-            noise *= 10.0
-            self.precision, _ = _inverse(covariance, noise)
-        self.weights = self.precision @ numbers[inside]
-        self.out, off = np.zeros_like(self.weights), np.zeros_like(numbers)
-        for k in range(fold.max() + 1):
-            here, beyond = np.flatnonzero(self.fold == k), (fold == k) & ~inside
-            block = self.precision[np.ix_(here, here)]
-            self.out[here] = np.linalg.solve(block, self.weights[here])
-            if beyond.any():
-                each = [cross @ self.without(k) for cross in self._blocks(rows[beyond])]
-                off[beyond] = numbers[beyond] - np.concatenate(each)
-        off[inside] = self.out
-        self.left = off if score is None else (y - score(numbers - off)) * (fold >= 0)[:, None]
-
-    def without(self, k: int) -> Floats:
-        """Return the weights without a fold."""
-        here = self.fold == k
-        return np.asarray(self.weights - self.precision[:, here] @ self.out[here])
+        fitted = fold < FOLDS
+        self.kernel, self.score, self.rows = kernel, score, rows[fitted]
+        precision, _ = kernel.inverse(kernel.between(self.rows, self.rows))
+        self.weights = np.repeat((precision @ numbers[fitted])[None], FOLDS + 1, axis=0)
+        for k in range(FOLDS):
+            here = np.flatnonzero(fold[fitted] == k)
+            off = np.linalg.solve(precision[np.ix_(here, here)], self.weights[k, here])
+            self.weights[k] -= precision[:, here] @ off
+        self.guess = self.mean(rows, np.eye(FOLDS + 1)[fold])
 
     def mean(self, rows: Rows, shares: Floats) -> Floats:
-        """Return the sum of utilities ``[C, q]`` predicted without each fold, by shares."""
-        if self.score is None:
-            mine = np.where(self.fold >= 0, shares[self.fold], 0.0)[:, None] * self.out
-            weights = shares.sum() * self.weights - self.precision @ mine
-            return np.concatenate([cross @ weights for cross in self._blocks(rows)])
-        folds, score = [(shares[k], self.without(k)) for k in np.flatnonzero(shares)], self.score
-        return np.concatenate(
-            [sum(share * score(cross @ w) for share, w in folds) for cross in self._blocks(rows)]
-        )
-
-    def _blocks(self, rows: Rows) -> Iterator[Floats]:
-        """Yield the kernel between rows and those of the fit, some rows at a time."""
-        for some in np.array_split(rows, len(rows) * len(self.fold) // BLOCK + 1):
-            yield self.kernel.between(self.kernel.seen(some), self.seen)
+        """Return utilities ``[C, q]`` predicted without each fold, summed by shares."""
+        found = []
+        count = len(rows) * len(self.rows) // BLOCK + 1
+        for some, parts in zip(
+            np.array_split(rows, count), np.array_split(shares, count), strict=True
+        ):
+            cross = self.kernel.between(some, self.rows)
+            each = [self.score(cross @ weights) for weights in self.weights]
+            found.append(np.einsum("kcq,ck->cq", each, parts))
+        return np.concatenate(found)
 
 
 #: fits, each with its share ``[q]`` of what they predict together
@@ -422,109 +366,95 @@ class _Sample:
 
     design: PairedDesign
     weights: Floats
-    shares: Floats
-    rows: Rows  # [2 + 2 K, n]: nobody, everybody, the two sides of each pair
-    y: Floats  # [2 + 2 K, q]
-    stratum: Places  # [K]
-    behind: tuple[Floats, Score] | None  # outputs [2 + 2 K, m], and what makes y of them
+    start: Kernel
+    sides: Rows  # [K, n]: nobody, then one of each pair
+    stratum: Places  # [K], -1 of nobody and everybody
+    y: Floats  # [2 K, q], of each side and its complement
+    behind: tuple[Floats, Score] | None  # outputs [2 K, m], and what makes y of them
 
     def estimate(self, shrink: bool, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
         """Return values, standard errors and degrees of freedom, ``[n, q]`` each."""
-        design, stratum = self.design, self.stratum
-        values = coefficients(self.rows, self.weights).T @ self.y
-        correction, variance, squares = np.zeros((3, *values.shape))
+        design, rows = self.design, _both(self.sides)
+        values = coefficients(rows, self.weights).T @ self.y
         sampled = np.flatnonzero(design.taken < design.pairs)
-        if len(sampled):
-            halves = self._halves(rng)
-            left = sum(part * each.left for blend, _ in halves for part, each in blend)
-            rest = self._parts(self.rows[2:], left[2:])
-            for s in sampled:
-                there, taken, mine = design.pairs[s], design.taken[s], rest[stratum == s]
-                correction += (there - taken) * mine.mean(axis=0)
-                part = there * (there - taken) / taken * _spread(mine)
-                variance += part
-                squares += part**2 / (taken - 1)
+        if len(sampled) == 0:
+            return values, np.zeros_like(values), np.full_like(values, np.inf)
+        halves = [self._half(side, rng) for side in (0, 1)]
+        off = self.y.copy()
+        for fits, mine, _ in halves:
+            off -= mine.repeat(2)[:, None] * sum(part * fit.guess for part, fit in fits)
+        rest = self._parts(rows, off)
+        there, taken = design.pairs[sampled, None, None], design.taken[sampled, None, None]
+        parts = [rest[self.stratum == s] for s in sampled]
+        correction = ((there - taken) * [each.mean(axis=0) for each in parts]).sum(axis=0)
+        variances = there * (there - taken) / taken * [_spread(each) for each in parts]
+        variance = variances.sum(axis=0)
 
-            def predict(rows: Rows, s: int) -> Floats:
-                return sum(
-                    part * each.mean(rows, shares[:, s])
-                    for blend, shares in halves
-                    for part, each in blend
-                )
+        def predict(rows: Rows, stratum: Places) -> Floats:
+            return np.sum(
+                [
+                    part * fit.mean(rows, shares[stratum])
+                    for fits, _, shares in halves
+                    for part, fit in fits
+                ],
+                axis=0,
+            )
 
-            predicted, more = self._unseen(predict, sampled, rng)
-            values, total = values + predicted, variance + more
-            if shrink:
-                kept = _kept(correction, variance)
-                values += kept * correction
-                # the error of a correction that is shrunk is between this share of it and all
-                middle, error = values.mean(axis=0), (1.0 + kept) / 2.0 * total
-                values = middle + _kept(values - middle, error) * (values - middle)
-            else:
-                values += correction
+        predicted, more = self._unseen(predict, sampled, rng)
+        values, total, kept = values + predicted, variance + more, _kept(correction, variance)
+        if not shrink:
+            values += correction
         else:
-            total = variance
-        freedom = np.divide(
-            variance**2, squares, out=np.full_like(variance, np.inf), where=squares > 0
-        )
-        return values, np.sqrt(total), freedom
+            values += kept * correction
+            # the error of a correction that is shrunk is between this share of it and all
+            middle, error = values.mean(axis=0), (1.0 + kept) / 2.0 * total
+            values = middle + _kept(values - middle, error) * (values - middle)
+        return values, np.sqrt(total), satterthwaite(variances, design.taken[sampled])
 
-    def _halves(self, rng: np.random.Generator) -> list[tuple[_Blend, Floats]]:
-        """Return of each half what predicts it, and the shares of its folds in the strata.
+    def _half(self, side: int, rng: np.random.Generator) -> tuple[_Blend, Rows, Floats]:
+        """Return what predicts a half, which pairs are in it, and its folds' shares in the strata.
 
         Pairs of a stratum are in random order: every other one makes a half.
         """
-        pairs = len(self.stratum)
-        turn = np.arange(pairs) - np.searchsorted(self.stratum, self.stratum)
-        fitted = rng.permutation(pairs) < FITTED_ROWS // 2
-        found = []
-        for side in (0, 1):
-            mine = turn % 2 == side
-            some = rng.permutation(np.flatnonzero(~mine & fitted))[: LEARNED_ROWS // 2]
-            make = self._learned(np.sort(some))
-            fold = turn // 2 % FOLDS
-            if self.behind is None:  # pair by pair; those that are not fitted to make one fold
-                fold = np.where(fitted, np.cumsum(mine & fitted) - 1, (mine & fitted).sum())
-            fold = np.where(mine, fold, -1)
-            shares = np.zeros((fold.max() + 1, len(self.design.taken)))
-            np.add.at(shares, (fold[mine], self.stratum[mine]), 1.0)
-            found.append((make(fold, fitted), shares / self.design.taken))
-        return found
+        turn = np.arange(len(self.stratum)) - np.searchsorted(self.stratum, self.stratum)
+        mine = (turn % 2 == side) & (self.stratum >= 0)
+        order = rng.permutation(len(mine))
+        others = order[~mine[order]][: LEARNED_ROWS // 2]
+        fold = np.where(mine, turn // 2 % FOLDS, -1)
+        fold[order[FITTED_ROWS // 2 :]] = FOLDS
+        shares = np.zeros((len(self.design.taken), FOLDS + 1))
+        np.add.at(shares, (self.stratum[mine], fold[mine]), 1.0)
+        known = 2 * np.sort(others).repeat(2) + np.tile([0, 1], len(others))
+        rows, fold = _both(self.sides), fold.repeat(2)
+        models = [(part, model) for part, model in self._learned(known) if np.any(part)]
+        fits = [(part, _Fit(*model, rows, fold)) for part, model in models]
+        return fits, mine, shares / self.design.taken[:, None]
 
-    def _learned(self, some: Places) -> Callable[[Places, Rows], _Blend]:
-        """Learn kernels by some pairs; return what fits them to others, with folds of pairs."""
-        rows, y, start = self.rows, self.y, Kernel.start(self.shares)
-        known = np.concatenate([[0, 1], (2 + 2 * some[:, None] + np.arange(2)).ravel()])
-        kernels = [start.learned(rows[known], y[known])]
-        numbers: list[tuple[Floats, Score | None]] = [(y, None)]
-        if self.behind is not None:
-            outputs, score = self.behind
-            middle, spread = outputs[known].mean(axis=0), outputs[known].std(axis=0)
-            spread = np.where(spread > 0, spread, 1.0)
-            centred = (outputs - middle) / spread
-            basis = np.linalg.svd(centred[known], full_matrices=False)[2][:COMPONENTS]
-            components = centred @ basis.T
-            kernels.append(start.learned(rows[known], components[known, :LEADING]))
-            numbers.append((components, lambda z: score(z @ (basis * spread) + middle)))
-
-        def fits(fold: Places, fitted: Rows) -> list[_Fit]:
-            inside = np.concatenate([[True, True], np.repeat(fitted, 2)])
-            fold = np.concatenate([[-1, -1], np.repeat(fold, 2)])
-            return [
-                _Fit(kernel, rows, inside, fold, y, *each)
-                for kernel, each in zip(kernels, numbers, strict=True)
-            ]
-
+    def _learned(self, known: Places) -> list[tuple[Any, Model]]:
+        """Learn from some rows what to fit, utilities and outputs behind them, and their shares."""
+        rows = _both(self.sides)
+        plain: Model = self.start.learned(rows[known], self.y[known]), self.y, np.asarray
         if self.behind is None:
-            return lambda fold, fitted: [(1.0, each) for each in fits(fold, fitted)]
-        # these pairs alone tell the share that serves best, each left out in its turn
-        fold = np.full(len(self.stratum), -1)
-        fold[some] = np.arange(len(some)) % (2 * FOLDS)
-        plain, lifted = (each.left for each in fits(fold, fold >= 0))
-        square = ((plain - lifted) ** 2).sum(axis=0)
-        share = (plain * (plain - lifted)).sum(axis=0) / np.where(square > 0, square, 1.0)
-        share = np.clip(share, 0.0, 1.0)
-        return lambda fold, fitted: list(zip((1.0 - share, share), fits(fold, fitted), strict=True))
+            return [(1.0, plain)]
+        outputs, score = self.behind
+        unit = _largest(outputs)
+        middle, spread = (outputs / unit)[known].mean(axis=0), (outputs / unit)[known].std(axis=0)
+        spread[spread == 0] = 1.0
+        centred = (outputs / unit - middle) / spread
+        axes = np.linalg.svd(centred[known], full_matrices=False)[2][:COMPONENTS]
+        components, basis = centred @ axes.T, axes * spread
+        kernel = self.start.learned(rows[known], components[known, :LEADING])
+        lifted: Model = kernel, components, lambda z: score((z @ basis + middle) * unit)
+        fold = np.arange(len(known)) // 2 % FOLDS
+
+        one, two = (
+            _Fit(kernel, numbers[known], score, rows[known], fold).guess
+            for kernel, numbers, score in (plain, lifted)
+        )
+        square = ((two - one) ** 2).sum(axis=0)
+        share = ((self.y[known] - one) * (two - one)).sum(axis=0) / np.where(square > 0, square, 1)
+        share = np.clip(share, 0.0, 1.0).round(1)  # so few rows tell no more
+        return [(1.0 - share, plain), (share, lifted)]
 
     def _parts(self, rows: Rows, numbers: Floats) -> Floats:
         """Return ``[K, n, q]``: what each pair of coalitions adds to each value."""
@@ -532,73 +462,47 @@ class _Sample:
         return np.asarray(both[0::2] + both[1::2])
 
     def _unseen(
-        self, predict: Callable[[Rows, int], Floats], sampled: Places, rng: np.random.Generator
+        self, predict: Callable[[Rows, Places], Floats], sampled: Places, rng: np.random.Generator
     ) -> tuple[Floats, Floats]:
-        """Return the predicted part of the values over pairs not drawn, and its variance."""
-        n, q = self.rows.shape[1], self.y.shape[1]
-        values, variance = np.zeros((2, n, q))
-        if n <= ENUMERATED:
-            everybody = all_coalitions(n)
-            unseen = np.ones(len(everybody), dtype=np.bool_)
-            unseen[coalition_index(self.rows)] = False
-            size = everybody.sum(axis=1)
-            for s in sampled:
-                some = everybody[unseen & (np.minimum(size, n - size) == s + 1)]
-                values += coefficients(some, self.weights).T @ predict(some, s)
-            return values, variance
+        """Return the predicted part of the values over pairs not drawn, and its variance.
+
+        Of very many pairs some stand for all; what is additive is summed in closed form.
+        """
+        n = self.sides.shape[1]
         large = PairedDesign.for_budget(n, PREDICTED, self.weights)
         sides, strata = large.draw(rng)
-        drawn = [_both(sides[strata == s]) for s in sampled]
-        predicted = [predict(rows, s) for rows, s in zip(drawn, sampled, strict=True)]
-        additive, values = self._additive(np.concatenate(drawn), np.concatenate(predicted), sampled)
-        for s, rows, numbers in zip(sampled, drawn, predicted, strict=True):
-            there, taken = large.pairs[s], large.taken[s]
-            parts = self._parts(rows, numbers - additive(rows))
-            values += there * parts.mean(axis=0)
-            variance += there * (there - taken) / taken * parts.var(axis=0, ddof=1)
-            seen = self.rows[2:][np.repeat(self.stratum == s, 2)]
-            values -= coefficients(seen, self.weights).T @ predict(seen, s)
+        seen = {side.tobytes() for side in self.sides}
+        fresh = np.array([side.tobytes() not in seen for side in sides]) & np.isin(strata, sampled)
+        rows, strata = _both(sides[fresh]), strata[fresh]
+        predicted = predict(rows, np.repeat(strata, 2))
+        slopes, values = self._additive(rows, predicted, sampled)
+        mine = _both(self.sides[np.isin(self.stratum, sampled)])
+        values -= coefficients(mine, self.weights).T @ _features(mine) @ slopes
+        parts, variance = self._parts(rows, predicted - _features(rows) @ slopes), 0.0 * values
+        for s in sampled:
+            some, left = parts[strata == s], self.design.pairs[s] - self.design.taken[s]
+            values += left * some.mean(axis=0)
+            variance += left * (left - len(some)) / len(some) * some.var(axis=0)
         return values, variance
 
-    def _additive(
-        self, rows: Rows, numbers: Floats, sampled: Places
-    ) -> tuple[Callable[[Rows], Floats], Floats]:
-        """Return the additive game of each size nearest to numbers, and its part of the values.
-
-        A member adds ``b_i + c_i / s`` to a coalition of s players, beside the mean of its size:
-        what is sampled is only what is left.
-        """
-        n = rows.shape[1]
-
-        def features(rows: Rows) -> tuple[Floats, NDArray[np.int64]]:
-            size = rows.sum(axis=1)
-            member = rows - (size / n)[:, None]
-            return np.concatenate([member, member / size[:, None]], axis=1), size
-
-        x, size = features(rows)
-        here = [(s, np.flatnonzero(size == s)) for s in np.unique(size)]
-        centred, rest = x.copy(), numbers.copy()
-        for _, some in here:  # what is alike for all of a size is not the members' to explain
-            centred[some] -= x[some].mean(axis=0)
-            rest[some] -= numbers[some].mean(axis=0)
-        slopes = np.linalg.lstsq(centred.T @ centred, centred.T @ rest, rcond=1e-9)[0]
-        means = np.zeros((n + 1, numbers.shape[1]))
-        for s, some in here:
-            means[s] = (numbers[some] - x[some] @ slopes).mean(axis=0)
+    def _additive(self, rows: Rows, numbers: Floats, sampled: Places) -> tuple[Floats, Floats]:
+        """Return the game nearest to numbers that is additive in each size, and its values."""
+        n, features, weights = rows.shape[1], _features(rows), self.weights
+        slopes = np.linalg.lstsq(features.T @ features, features.T @ numbers, rcond=1e-9)[0]
         values = np.zeros((n, numbers.shape[1]))
         for s in np.unique([sampled + 1, n - 1 - sampled]):
-            b = slopes[:n] + slopes[n:] / s
-            b = b - b.mean(axis=0)
-            with_i = means[s] + b * (n - s) / (n - 1)  # means over coalitions of s players
-            without = means[s] - b * s / (n - 1)
-            values += comb(n - 1, s - 1) * self.weights[s - 1] * with_i
-            values -= comb(n - 1, s) * self.weights[s] * without
+            mean, member = slopes[2 * n + s - 1], slopes[:n] + slopes[n : 2 * n] / s
+            others = (member.sum(axis=0) - member) / (n - 1)
+            with_i, without = mean + member + (s - 1) * others, mean + s * others
+            values += comb(n - 1, s - 1) * weights[s - 1] * with_i
+            values -= comb(n - 1, s) * weights[s] * without
+        return slopes, values
 
-        def additive(rows: Rows) -> Floats:
-            x, size = features(rows)
-            return np.asarray(x @ slopes + means[size])
 
-        return additive, values
+def _features(rows: Rows) -> Floats:
+    """Return what a game is additive in: members, members by size, and the size."""
+    size = rows.sum(axis=1, keepdims=True)
+    return np.concatenate([rows, rows / size, size == np.arange(1, rows.shape[1])], axis=1)
 
 
 def _spread(parts: Floats) -> Floats:
