@@ -2,13 +2,14 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format book print draft check-book kernels bench figure sync lock serve clean distclean
+.PHONY: help setup test lint format book print draft check-book kernels bench lab figure sync lock serve clean distclean
 
 PYTHON ?= python3
 PROFILE ?= smoke
 JOBS ?= 2
 VENV := .venv
 BENCH := _bench
+LAB := _lab
 BIN := $(VENV)/bin
 RUN := OMP_NUM_THREADS=1 $(BIN)/python
 # a process that compiles torch and pandas anew starts seconds later, and there are dozens
@@ -82,6 +83,16 @@ bench: setup ## speed and accuracy, side by side with peers
 	@OMP_NUM_THREADS=1 $(BENCH)/bin/python -m benchmarks.recorded --margins
 	@OMP_NUM_THREADS=1 $(BENCH)/bin/python -m benchmarks.testbed
 
+# JupyterLab stands beside .venv, whose packages its kernel finds: nobody else needs it.
+lab: setup ## open the notebooks in JupyterLab, their text rendered as MyST
+	@[ -x $(LAB)/bin/jupyter-lab ] || { \
+	  echo "==> setting up $(LAB) (once; JupyterLab and its rendering of MyST)"; \
+	  $(BIN)/uv venv --quiet --python $(BIN)/python $(LAB); \
+	  $(BIN)/uv pip install --quiet --python $(LAB)/bin/python --constraint requirements.lock --group lab; \
+	  $(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	    > "$$($(LAB)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/fedkit-lab.pth"; }
+	@$(LAB)/bin/jupyter-lab --notebook-dir=notebooks $(LAB_OPTIONS)
+
 figure: setup ## draw the figure of the README
 	@$(RUN) book/figures.py
 
@@ -103,5 +114,5 @@ clean: ## remove what builds leave behind (keeps .venv)
 	@rm -rf _build _stage _runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print | xargs -r rm -rf
 
-distclean: clean ## remove the environment too
-	@rm -rf $(VENV) *.egg-info
+distclean: clean ## remove the environments too
+	@rm -rf $(VENV) $(BENCH) $(LAB) *.egg-info
