@@ -61,7 +61,7 @@ def beside_fedavg() -> Any:
     found: dict[str, dict[str, str]] = {}
     for clients, took in seconds.items():
         for name, spent in took.items():
-            share = f"{100 * spent / took['fedavg']:,.0f}% ({spent:.2f} s)"
+            share = f"{100 * spent / took['fedavg']:,.0f}% ({spent:.2f}\u00a0s)"
             row = "FedAvg, the round itself" if name == "fedavg" else LABELS[name]
             found.setdefault(row, {})[f"{clients} clients"] = share
         counted = f"{LABELS['proxy-retrained']}, counted"

@@ -28,20 +28,16 @@ def _legend(picture: Picture, axis: Any, columns: int) -> Picture:
 
 
 def rates(e: Evaluation) -> Picture:
-    """Draw FedTSV's lead over each rival at four learning rates."""
-    picture, axes = plots.panels(height=3.7)
-    axis, shift = axes[0, 0], np.linspace(-0.16, 0.16, len(RIVALS))
-    for j, (m, name) in enumerate(RIVALS.items()):
-        cuts = [e.lead("tsv", m, change) for change in RATES.values()]
-        at, color = np.arange(len(RATES)) + shift[j], plots.PALETTE[j]
-        means = [cut.mean for cut in cuts]
-        axis.plot(at, means, color=color, marker=plots.MARKERS[j], markersize=5, label=name)
-        axis.vlines(at, [c.low for c in cuts], [c.high for c in cuts], color=color, linewidth=1.8)
-    axis.axhline(0, color=plots.INK, linewidth=1)
-    axis.set_xticks(range(len(RATES)), [f"{rate:g}" for rate in RATES])
-    axis.set_xlabel("learning rate", color=plots.INK)
-    axis.set_ylabel("FedTSV's lead (points)", color=plots.INK)
-    return _legend(picture, axis, 3)
+    """Draw FedTSV's lead over each rival, a panel per learning rate."""
+    leads = {
+        (f"learning rate {rate:g}", name): e.lead("tsv", m, change)
+        for rate, change in RATES.items()
+        for m, name in RIVALS.items()
+    }
+    rows = {key: {"mean": i.mean, "low": i.low, "high": i.high} for key, i in leads.items()}
+    frame = pd.DataFrame.from_dict(rows, orient="index")
+    frame.index = pd.MultiIndex.from_tuples(rows)
+    return plots.forests({"": frame}, "FedTSV's lead (points)", columns=2)
 
 
 def paid(moves: torch.Tensor, reference: torch.Tensor) -> dict[str, Any]:
