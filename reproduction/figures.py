@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from fedkit.intervals import mean_interval
+from fedkit.intervals import Interval, mean_interval
 from fedkit.plots import (
     HEAT,
     INK,
@@ -33,7 +33,7 @@ __all__ = [
     "HEAT", "INK", "MARKERS", "PALETTE", "Picture", "Shown", "bars_with_errors",
     "circles_of_clients",
     "curves_with_bands", "dots_of_clients", "dots_with_intervals", "error_against_evaluations",
-    "finder", "finish", "forests", "logarithmic", "looks", "panels", "scatter_estimates",
+    "finder", "finish", "forests", "lines", "logarithmic", "looks", "panels", "scatter_estimates",
     "slider", "stacked", "table",
 ]  # fmt: skip
 
@@ -210,6 +210,29 @@ def dots_with_intervals(table: DataFrame, *, xlabel: str) -> Picture:
     axis.set_yticks(rows, [str(name) for name in table["label"]], parse_math=False)
     axis.set_ylim(len(table) - 0.5, -0.5)
     return finish(axis, xlabel, "", handles, below=True)
+
+
+def lines(
+    axis: Axes,
+    cuts: Mapping[str, Interval],
+    *,
+    hollow: Container[str] = (),
+    second: Container[str] = (),
+    level: float | None = None,
+) -> None:
+    """Draw means with their intervals on an axis, a named line each from the top.
+
+    `hollow` ones are open, the `second` ones have the second colour; `level` is a vertical line.
+    """
+    for row, (name, cut) in enumerate(cuts.items()):
+        colour = PALETTE[name in second]
+        face = "none" if name in hollow else colour
+        axis.plot([cut.low, cut.high], [row, row], color=colour, linewidth=1.6)
+        axis.plot(cut.mean, row, "o", color=colour, markerfacecolor=face, markersize=4.5)
+    if level is not None:
+        axis.axvline(level, color=INK, linewidth=1)
+    axis.set_yticks(range(len(cuts)), [*cuts])
+    axis.set_ylim(len(cuts) - 0.5, -0.5)
 
 
 def forests(

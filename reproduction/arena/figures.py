@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -11,7 +11,7 @@ from fedkit.plots import Picture
 from reproduction import figures as plots
 from reproduction.arena import findings
 from reproduction.arena.findings import ALIKE_RIDERS, CONTROLS, LABELS, MAIN, RETRAIN, Evidence
-from reproduction.arena.measures import MEASURES, interval
+from reproduction.arena.measures import MEASURES
 
 SHOWN = {
     "fidelity.retraining": "agrees with retraining",
@@ -26,36 +26,29 @@ TRICKS = {
 }
 
 
-def _draw(e: Evidence, axis: Any, measure: str, rows: Sequence[str]) -> None:
-    """Draw means with intervals, a row per method; hollow where the method trains again."""
-    wide = e.units(measure)
-    for place, method in enumerate(rows):
-        if method in wide and wide[method].notna().any():
-            found = interval(measure, wide[method])
-            color = plots.PALETTE[1 if method in CONTROLS else 0]
-            face = "none" if method in RETRAIN else color
-            axis.plot([found.low, found.high], [place, place], color=color, linewidth=1.4)
-            axis.plot(found.mean, place, "o", color=color, markerfacecolor=face, markersize=4.5)
-
-
-def _name(axis: Any, rows: Sequence[str], title: str = "") -> None:
+def _draw(
+    e: Evidence, axis: Any, measures: Mapping[str, str], title: str = "", level: float | None = None
+) -> None:
+    """Draw a measure of each method; hollow where the method trains again."""
+    names = {m: LABELS[m].removeprefix("control: ") for m in measures}
+    plots.lines(
+        axis, {names[m]: e.mean(measure, m) for m, measure in measures.items()}, level=level,
+        hollow={names[m] for m in names if m in RETRAIN},
+        second={names[m] for m in names if m in CONTROLS},
+    )  # fmt: skip
     axis.set_title(title, fontsize=9, color=plots.INK)
-    axis.set_yticks(range(len(rows)), [LABELS[m].removeprefix("control: ") for m in rows])
     axis.tick_params(axis="y", labelsize=8)
-    axis.set_ylim(len(rows) - 0.5, -0.5)
 
 
 def minute(e: Evidence) -> Picture:
     """Draw the main methods by four measures."""
     picture, axes = plots.panels(2, 2, height=7.6, share_y=True)
     for axis, (measure, title) in zip(axes.flat, SHOWN.items(), strict=True):
+        measures = dict.fromkeys(MAIN, measure)
         if measure == "cost.evaluations":
             axis.set_xscale("symlog", linthresh=10)
-            _draw(e, axis, measure, [m if m not in RETRAIN else "" for m in MAIN])
-            _draw(e, axis, "cost.trainings", [m if m in RETRAIN else "" for m in MAIN])
-        else:
-            _draw(e, axis, measure, MAIN)
-        _name(axis, MAIN, title)
+            measures |= dict.fromkeys((m for m in MAIN if m in RETRAIN), "cost.trainings")
+        _draw(e, axis, measures, title)
     return picture
 
 
@@ -65,12 +58,10 @@ def forest(
     """Draw one measure, best method first, and what a coin would reach."""
     rows = findings.ranked(e, measure, methods)
     picture, axes = plots.panels(height=0.7 + 0.24 * len(rows))
-    axis = axes[0, 0]
-    _draw(e, axis, measure, rows)
+    _draw(e, axes[0, 0], dict.fromkeys(rows, measure))
     if coin is not None:
-        axis.axvline(coin, color=plots.INK, linestyle=(0, (2, 3)))
-    axis.set_xlabel(MEASURES[measure].split(" (")[0], color=plots.INK)
-    _name(axis, rows)
+        axes[0, 0].axvline(coin, color=plots.INK, linestyle=(0, (2, 3)))
+    axes[0, 0].set_xlabel(MEASURES[measure].split(" (")[0], color=plots.INK)
     return picture
 
 
@@ -97,7 +88,5 @@ def tricks(e: Evidence) -> Picture:
     """Draw what copying and splitting add, and how far the pay of two copies is apart."""
     picture, axes = plots.panels(1, 3, height=4.4, share_y=True)
     for axis, (measure, title) in zip(axes.flat, TRICKS.items(), strict=True):
-        _draw(e, axis, measure, MAIN)
-        axis.axvline(0, color=plots.INK, linewidth=0.8)
-        _name(axis, MAIN, title)
+        _draw(e, axis, dict.fromkeys(MAIN, measure), title, level=0)
     return picture

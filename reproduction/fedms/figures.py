@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fedkit.games.exact import shapley
-from fedkit.intervals import bounded_interval
+from fedkit.intervals import Interval, bounded_interval
 from fedkit.methods.fedms import class_difficulty, class_scores
 from fedkit.plots import Picture
 from reproduction import figures as plots
@@ -173,24 +173,19 @@ def gains(e: Evaluation) -> Picture:
     """Draw every method's gain over FedAvg and over the blind coreset, by scenario."""
     references = ("fedavg", "uniform-coreset")
     picture, axes = plots.panels(2, len(SCENARIOS), height=6.4, share_y=True)
-    for j, scenario in enumerate(SCENARIOS):
-        part = where(e.mnist, scenario=scenario)
-        found = overviews.overview(part, LABELS, references)
-        for i, reference in enumerate(references):
-            axis = axes[i, j]
-            for row, method in enumerate(found.index):
-                mean, low, high, p = (
-                    found.loc[method, f"{name} {reference}"]
-                    for name in ("gain over", "low", "high", "p")
-                )
-                axis.plot([low, high], [row, row], color=plots.PALETTE[0], linewidth=1.6)
-                face = plots.PALETTE[0] if p < 0.05 else "none"
-                axis.plot(mean, row, "o", color=plots.PALETTE[0], markerfacecolor=face, ms=5)
-            axis.axvline(0, color=plots.INK, linewidth=1)
-            axis.set_title(f"Mavericks + {scenario}", fontsize=9.5, color=plots.INK)
-            axis.set_xlabel(f"gain over {LABELS[reference]}", fontsize=9, color=plots.INK)
-    axes[0, 0].set_yticks(range(len(found)), [LABELS[m] for m in found.index])
-    axes[0, 0].set_ylim(len(found) - 0.5, -0.5)
+    for (i, j), axis in np.ndenumerate(axes):
+        scenario, reference = list(SCENARIOS)[j], references[i]
+        found = overviews.overview(where(e.mnist, scenario=scenario), LABELS, references)
+        cuts = {
+            LABELS[str(m)]: Interval(
+                *(row[f"{part} {reference}"] for part in ("gain over", "low", "high", "seeds"))
+            )
+            for m, row in found.iterrows()
+        }
+        sure = found[f"p {reference}"] < 0.05
+        plots.lines(axis, cuts, hollow={LABELS[m] for m in found.index[~sure]}, level=0)
+        axis.set_title(f"Mavericks + {scenario}", fontsize=9.5, color=plots.INK)
+        axis.set_xlabel(f"gain over {LABELS[reference]}", fontsize=9, color=plots.INK)
     return picture
 
 

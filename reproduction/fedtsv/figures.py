@@ -107,14 +107,9 @@ def gains(e: Evaluation) -> Picture:
         axes[0], ("accuracy_late", "test_loss"),
         ("late accuracy over FedAvg's (points)", "test loss over FedAvg's (nats)"), strict=True,
     ):  # fmt: skip
-        found = overviews.intervals({m: e.lead(m, "fedavg", metric=metric) for m in order})
-        rows = np.arange(len(order))
-        axis.hlines(rows, found["low"], found["high"], color=plots.PALETTE[0], linewidth=1.6)
-        axis.plot(found["mean"], rows, "o", color=plots.PALETTE[0], markersize=4.5)
-        axis.axvline(0, color=plots.INK, linewidth=1)
+        found = {LABELS[m]: e.lead(m, "fedavg", metric=metric) for m in order}
+        plots.lines(axis, found, level=0)
         axis.set_xlabel(label, color=plots.INK)
-        axis.set_yticks(rows, [LABELS[m] for m in order])
-        axis.set_ylim(len(order) - 0.5, -0.5)
     return picture
 
 
