@@ -268,8 +268,7 @@ def discretise(
     """Replace every column by whole numbers: its levels, or the bins its values fall into.
 
     Five equal-width bins are the paper's choice (section 5, after Brown et al. 2012).  Edges come
-    from the rows at hand.  Another unit leaves both kinds of bins as they are; another increasing
-    map, such as a logarithm, leaves only bins of equal weight as they are.
+    from the rows at hand.
 
     Parameters
     ----------
@@ -521,9 +520,8 @@ def fits(size: int, rows: int) -> bool:
 def pca(x: ArrayLike, components: int) -> NDArray[np.float64]:
     """Return ``float64[n, components]``: the rows' scores on the first principal components.
 
-    One half of the paper's fast-FedValue; the other is the sampling of permutations (Eq. 16).  By
-    scikit-learn's exact PCA of ``float[n, f]``: columns are centred and not scaled, and the loading
-    of largest size of a component is positive.
+    Half of the paper's fast-FedValue.  By scikit-learn's exact PCA of ``float[n, f]``: columns are
+    centred and not scaled, and the loading of largest size of a component is positive.
     """
     matrix = numbers("x", x)
     if matrix.ndim != 2 or not matrix.size or not np.isfinite(matrix).all():

@@ -1,11 +1,8 @@
-"""Information with less bias than the plug-in: less what shuffled rows would give, or without bins.
+"""Information with less bias than the plug-in.
 
-*Permutation*: a party's rows are permuted within every cell of ``(x_t, x_D)``, as if it knew
-nothing new.  The mean of the plug-in over all permutations needs no drawing: within a cell the
-counts are hypergeometric (Vinh, Epps & Bailey 2010).  Corrected contributions are not differences
-of one utility, so efficiency (Eq. 8) is lost by the mean that was taken off.
-
-*Nearest neighbours*: from the values themselves, without bins (Ross 2014).
+*Permutation*: less its mean over all permutations of a party's rows within every cell of
+``(x_t, x_D)``, which is known exactly (Vinh, Epps & Bailey 2010).  *Nearest neighbours*: from the
+values themselves, without bins (Ross 2014).
 """
 
 from __future__ import annotations
@@ -69,9 +66,8 @@ def null_information(z: Ints, x: Ints, y: Ints, weights: Ints | None = None) -> 
 def expected_excess(n: Ints, a: Ints, b: Ints) -> float:
     """Return the sum of ``E[h log(h/m) - (h - m)]``, where h has the mean ``m = ab/n``.
 
-    Of `n` things `a` are drawn, `h` of them of `b` marked.  Over all pairs of a table the
-    ``m log m`` cancel the margins and the ``h - m`` each other, so this is the mean of what
-    differences of ``c log c`` are; but no term is negative, and large counts lose no digits.
+    Of `n` things `a` are drawn, `h` of them of `b` marked.  Over all pairs of a table this is the
+    mean of the differences of ``c log c``, from terms that are not negative: no digits are lost.
     """
     low, high = np.minimum(a, b), np.maximum(a, b)
     _, first, times = np.unique(joint_codes(n, low, high), return_index=True, return_counts=True)
@@ -132,18 +128,11 @@ def knn_information(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> float:
     """Return Ross's estimate of ``I(X; Y)`` for numbers `x` and a discrete label `y`, in nats.
 
     The mean over rows of ``psi(N) - psi(N_q) + psi(k) - psi(m_q)``: ``N_q`` rows have the label
-    of row `q`, the k-th nearest of them (k is 3) is at some distance, and ``m_q`` rows of any label
-    (not counting `q`) are no farther.  Labels with a single row are left out, labels with few rows
-    use all they have.  It may be below 0: cutting it there would give noise a positive value.
+    of row `q`, and ``m_q`` other rows of any label are no farther than the k-th nearest of them (k
+    is 3, or less where a label has few rows; labels of one row are left out).  It may be below 0.
 
-    Parameters
-    ----------
-    x : float array, shape (n,) or (n, f)
-        Finite numbers on comparable scales (see :func:`standardise`).
-    y : array, shape (n,)
-        Discrete labels.
-    seed : int
-        Of the tiny noise that breaks ties (columns without ties get none).
+    `x` is finite, ``(n,)`` or ``(n, f)``, on comparable scales (see :func:`standardise`); `seed` is
+    of the tiny noise that breaks ties.
     """
     points = in_range(finite_numbers(x, "x"))
     labels = label_codes(y)

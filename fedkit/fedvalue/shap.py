@@ -122,9 +122,7 @@ def train(name: str, x: ArrayLike, y: ArrayLike, seed: int = 0) -> Fitted:
 def explain(fitted: Fitted, x: ArrayLike, background: ArrayLike, seed: int = 0) -> Floats:
     """Return the SHAP values of some rows (Lundberg and Lee 2017).
 
-    Explained are margins or log-odds, for the forest probabilities, by shap's explainers:
-    permutations (SVM, one and its reverse per row), linear (LR), tree (RF), deep (NN, on the same
-    weights in torch); GBT by the TreeSHAP built into XGBoost, whose models shap cannot read.
+    Explained are margins or log-odds, for the forest probabilities.
 
     Parameters
     ----------
@@ -203,8 +201,8 @@ def ensemble(
 ) -> Floats:
     """Return SHAP-ensemble: the mean over the models less than `threshold` below the best.
 
-    The models explain quantities of different units (margins, log-odds, probabilities), so each
-    model's values are divided by their sum first; the paper's appendix D does not say.
+    The models explain quantities of different units, so each model's values are divided by their
+    sum first; the paper's appendix D does not say.
     """
     best = max(accuracies.values())
     chosen = [name for name, accuracy in accuracies.items() if accuracy > best - threshold]
@@ -232,21 +230,9 @@ def vfps_scores(
 ) -> Floats:
     """Score every party by VF-PS, in nats: random groups and their information (Jiang 2022).
 
-    The mutual information of each group's features with the label is estimated by nearest
-    neighbours (Ross 2014), and a party's score is the mean over the groups that contain it.  The
-    authors' code *sums* over the groups, so that a party in more of them scores more, and takes
-    ``ln x - 1/(2x)`` for digamma.
-
-    Parameters
-    ----------
-    parties : sequence of float64[n, f]
-        Features of each party, rows aligned.
-    y : int[n]
-        The label.
-    groups : int
-        Groups drawn; each is estimated once however often it is drawn.
-    seed : int
-        Of the groups, and of the noise that breaks ties.
+    A party's score is the mean over the groups that contain it; the authors' code *sums* over
+    them.  `parties` are float64[n, f] with aligned rows, `y` the label, ``int[n]``; `seed` is of
+    the groups and of the noise that breaks ties.
     """
     label = label_codes(y)
     used = np.bincount(label)[label] > 1  # a label of one row has no neighbour

@@ -1,12 +1,8 @@
 """Is a data party's contribution more than chance? Permutation p-values, one per party.
 
-The rows of a party are permuted within the cells of what is known already, as in
-:mod:`~fedkit.fedvalue.corrections`, and its plug-in contribution is worked out again.  A p-value
-is the share of permutations, the real order among them, that give at least as much.
-
-The statistic is one contribution and not the value, and the null hypothesis that the party's cells
-are independent of the label *given the cells of what is known*: a proxy of the task party's own
-columns may pass, and a party that does not pass may still be worth something.
+The null hypothesis is that a party's cells are independent of the label *given the cells of what is
+known*.  The statistic is its plug-in contribution, and a p-value the share of permutations of its
+rows within these cells, the real order among them, that give at least as much.
 """
 
 from __future__ import annotations
@@ -133,13 +129,11 @@ def permutation_p_values(
     x_task, y, parties, names, bins, how
         As for :func:`~fedkit.fedvalue.information.mshapley_cmi`.
     given : {"task", "others"}
-        What is known already: the task party's columns, or all other parties' columns too.
-        "task" has the most rows per cell, so the most power, and misses columns that tell
-        something only together with another data party's.  "others" finds these, and has next
-        to no power once the others' cells hold one row each; of two copies neither passes.
+        What is known already: the task party's columns, or all other parties' too.  "task" has
+        more power, and misses columns that tell something only beside another data party's.
     draws : int
-        Permutations per party.  No p-value is below ``1 / (1 + draws)``, so `d` parties need
-        ``d / 0.05 - 1`` of them for 5% after Holm's adjustment; fewer are warned of.
+        Permutations per party; fewer than ``d / 0.05 - 1`` are warned of, as no p-value is below
+        ``1 / (1 + draws)``.
     seed : int
         Seed of the permutations.
     """

@@ -20,7 +20,11 @@ from reproduction.figures import Shown
 from reproduction.overviews import machines_told, where
 from reproduction.tables import choices, comparison_table, marked_verdict, marks_told
 
-#: the main claims: by claim its words, how the paper puts it, decimals, and our unit
+# ------------------------------------------------------------------------ claims
+
+#: by claim its words, how the paper puts it, decimals, and our unit
+Told = Mapping[str, tuple[str, str, int, float]]
+#: the main claims
 _VALUE = {
     "correlations-above-70": ("correlations with one model's SHAP above 0.7 (%)", "91.7", 1, 1),
     "correlations-above-80": ("correlations with one model's SHAP above 0.8 (%)", "65.7", 1, 1),
@@ -33,8 +37,55 @@ _VALUE = {
 }
 
 
-def _claims(e: Evaluation, told: Mapping[str, tuple[str, str, int, float]], caption: str) -> Shown:
-    """Show claims with the paper's words, our number, and the verdict."""
+#: claims of section 6 in words
+_MARKET = {
+    "excluded.redundant": ("redundant among the paid, each run's worst column (%)", "0", 1, 1),
+    "excluded.free-riders": ("free-riders among the paid, each run's worst column (%)", "0", 1, 1),
+    "tight.accuracy": ("lead over VF-PS is larger with 1α than with 3α: accuracy", "above 0", 3, 1),
+    "tight.auc": ("lead over VF-PS is larger with 1α than with 3α: AUC", "above 0", 3, 1),
+    "cheaper.fix": ("accuracy with 2α is above VF-PS's with 3α, FIX", "above 0", 3, 1),
+    "cheaper.var": ("accuracy with 2α is above VF-PS's with 3α, VAR", "above 0", 3, 1),
+    "larger-with-redundant": ("redundant parties add to the lead, accuracy", "above 0", 3, 1),
+}
+#: claims of section 5
+_EXPERIMENTS = {
+    "correlations-above-70": ("correlations above 0.7 (%)", "91.7", 1, 1),
+    "correlations-above-80": ("correlations above 0.8 (%)", "65.7", 1, 1),
+    "ensemble-above-80.5": ("those with SHAP-ensemble 0.05 above 0.8 (%)", "at least 90", 1, 1),
+    "ensemble-above-80.2": ("those with SHAP-ensemble 0.02 above 0.8 (%)", "at least 90", 1, 1),
+    "better-models": ("correlation of accuracy and bar", "above 0", 2, 1),
+    "sampling.breast": ("Breast: error left by 1200 orders, of that by 100", "at most 0.5", 2, 1),
+    "sampling.music": ("Music: error left by 1200 orders, of that by 100", "at most 0.5", 2, 1),
+    "sampling-converges.breast": ("Breast: error with 2400 orders (%)", "at most 5", 1, 1),
+    "sampling-converges.music": ("Music: error with 2400 orders (%)", "at most 5", 1, 1),
+    "pca.breast": ("Breast: MAPE is larger with 2 components than with 4", "above 0", 1, 1),
+    "pca.music": ("Music: MAPE is larger with 2 components than with 4", "above 0", 1, 1),
+}
+#: the claims that a page shows, and what it says of them
+_CLAIMS: dict[str, tuple[Told, str]] = {
+    "value": (
+        _VALUE,
+        "What the paper says, and what our records of runs at its scale give, with 95% intervals. "
+        "VOLUME and VF-PS are the paper's other ways to choose suppliers; leads in AUC are means "
+        "over the cells of a table.",
+    ),
+    "market": (
+        _MARKET,
+        "What the text of section 6 claims for FedValue, and our means with 95% intervals over "
+        "the repetitions. The two shares are means of the worst of six columns.",
+    ),
+    "experiments": (
+        _EXPERIMENTS,
+        "The claims of section 5 with our means and 95% intervals, over five batches or seeds, for "
+        "better models over six data sets. Where the paper has words only, the number claimed is "
+        "our reading of them.",
+    ),
+}
+
+
+def claims(e: Evaluation, page: str) -> Shown:
+    """Show the claims of a page: the paper's words, our number, and the verdict."""
+    told, caption = _CLAIMS[page]
     lines = {}
     for name, (words, printed, digits, times) in told.items():
         i = e.ours(name)
@@ -46,39 +97,7 @@ def _claims(e: Evaluation, told: Mapping[str, tuple[str, str, int, float]], capt
     return plots.table(pd.DataFrame.from_dict(lines, orient="index"), caption + marks, cards=True)
 
 
-def claims_of_value(e: Evaluation) -> Shown:
-    """Show the paper's main claims."""
-    return _claims(
-        e,
-        _VALUE,
-        "What the paper says, and what our records of runs at its scale give, with 95% intervals. "
-        "VOLUME and VF-PS are the paper's other ways to choose suppliers; leads in AUC are means "
-        "over the cells of a table.",
-    )
-
-
 # ------------------------------------------------------------------------ the market
-
-#: claims of section 6 in words
-_MARKET = {
-    "excluded.redundant": ("redundant among the paid, each run's worst column (%)", "0", 1, 1),
-    "excluded.free-riders": ("free-riders among the paid, each run's worst column (%)", "0", 1, 1),
-    "tight.accuracy": ("lead over VF-PS is larger with 1α than with 3α: accuracy", "above 0", 3, 1),
-    "tight.auc": ("lead over VF-PS is larger with 1α than with 3α: AUC", "above 0", 3, 1),
-    "cheaper.fix": ("accuracy with 2α is above VF-PS's with 3α, FIX", "above 0", 3, 1),
-    "cheaper.var": ("accuracy with 2α is above VF-PS's with 3α, VAR", "above 0", 3, 1),
-    "larger-with-redundant": ("redundant parties add to the lead, accuracy", "above 0", 3, 1),
-}
-
-
-def claims_of_market(e: Evaluation) -> Shown:
-    """Show what section 6 claims in words."""
-    return _claims(
-        e,
-        _MARKET,
-        "What the text of section 6 claims for FedValue, and our means with 95% intervals over "
-        "the repetitions. The two shares are means of the worst of six columns.",
-    )
 
 
 def levels(e: Evaluation) -> Shown:
@@ -131,32 +150,6 @@ def tested(e: Evaluation) -> Shown:
 
 
 # ------------------------------------------------------------------------ SHAP
-
-#: claims of section 5
-_EXPERIMENTS = {
-    "correlations-above-70": ("correlations above 0.7 (%)", "91.7", 1, 1),
-    "correlations-above-80": ("correlations above 0.8 (%)", "65.7", 1, 1),
-    "ensemble-above-80.5": ("those with SHAP-ensemble 0.05 above 0.8 (%)", "at least 90", 1, 1),
-    "ensemble-above-80.2": ("those with SHAP-ensemble 0.02 above 0.8 (%)", "at least 90", 1, 1),
-    "better-models": ("correlation of accuracy and bar", "above 0", 2, 1),
-    "sampling.breast": ("Breast: error left by 1200 orders, of that by 100", "at most 0.5", 2, 1),
-    "sampling.music": ("Music: error left by 1200 orders, of that by 100", "at most 0.5", 2, 1),
-    "sampling-converges.breast": ("Breast: error with 2400 orders (%)", "at most 5", 1, 1),
-    "sampling-converges.music": ("Music: error with 2400 orders (%)", "at most 5", 1, 1),
-    "pca.breast": ("Breast: MAPE is larger with 2 components than with 4", "above 0", 1, 1),
-    "pca.music": ("Music: MAPE is larger with 2 components than with 4", "above 0", 1, 1),
-}
-
-
-def claims_of_experiments(e: Evaluation) -> Shown:
-    """Show the claims of section 5."""
-    return _claims(
-        e,
-        _EXPERIMENTS,
-        "The claims of section 5 with our means and 95% intervals, over five batches or seeds, for "
-        "better models over six data sets. Where the paper has words only, the number claimed is "
-        "our reading of them.",
-    )
 
 
 def readings_of_figure4(e: Evaluation) -> Shown:
@@ -259,7 +252,7 @@ def growth(e: Evaluation) -> Shown:
 def every() -> Iterator[tuple[str, str, Any]]:
     """List title, words, and table or figure of the page of all tables."""
     e = Evaluation("paper")
-    claims = e.claims.reset_index(drop=True)
+    judged = e.claims.reset_index(drop=True)
     yield "What the paper leaves open", "", choices("fedvalue")
     yield (
         "Sizes of the values",
@@ -274,7 +267,7 @@ def every() -> Iterator[tuple[str, str, Any]]:
     for number, (words, blocks) in _PRINTED.items():
         title = f"Table {number}"
         for block in blocks:
-            yield title, words, comparison_table(claims, block)
+            yield title, words, comparison_table(judged, block)
             title = words = ""
     yield "Attacks", "", attacks(e)
     yield "Leaks and defences", "", leaks(e, 5, 2)

@@ -1,9 +1,7 @@
 """Keys, encrypted IDs and sealed messages of the counting protocol.
 
-Everything rests on one key of 32 random bytes that the task party and the data parties share; the
-counting server never holds it.  An ID becomes 12 bytes by a keyed hash, gets the 4-byte index of
-its copy, and these 16 bytes are one block of AES-256.  Encrypting *different* single blocks is
-deterministic by design: equal IDs must look equal at the server, and nothing else may.
+An ID becomes 12 bytes by a keyed hash, gets the 4-byte index of its copy, and these 16 bytes are
+one block of AES-256.  Equal IDs must look equal at the server, and nothing else may.
 """
 
 from __future__ import annotations
@@ -121,8 +119,7 @@ class Stream:
 def seal(message: bytes, key: bytes, *context: str | int) -> bytes:
     """Encrypt and authenticate a message (AES-256-GCM), bound to its context.
 
-    The nonce is a keyed hash of context and message: sealing the same message again gives the same
-    bytes, and different messages never share a nonce by accident.
+    The nonce is a keyed hash of context and message: the same message again gives the same bytes.
     """
     bound = _joined(context)
     nonce = digest(key, "nonce", _joined([bound, message]), _NONCE_BYTES)

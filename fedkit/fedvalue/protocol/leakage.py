@@ -112,11 +112,9 @@ def geometric_noise(
 ) -> Counts:  # fmt: skip
     """Add two-sided geometric noise to every joint cell, empty ones too; negative counts become 0.
 
-    ``P(k)`` is proportional to ``exp(-epsilon * abs(k))`` (Ghosh et al. 2009).  With `sizes`, how
-    many cells the task party and each data party could have by a public rule that also numbers
-    them, the result is epsilon-differentially private for adding or removing a person.  By default
-    the sizes are those that occur, and the guarantee holds for people with company in each party's
-    cell only.
+    ``P(k)`` is proportional to ``exp(-epsilon * abs(k))`` (Ghosh et al. 2009).  With public
+    `sizes`, how many cells each party could have, the result is epsilon-differentially private for
+    adding or removing a person; by default they are those that occur.
     """
     sizes = [int(column.max(initial=-1)) + 1 for column in cells.T] if sizes is None else sizes
     full = np.zeros(sizes, dtype=np.int64)
@@ -132,13 +130,8 @@ def with_decoys(
 ) -> tuple[Codes, Codes, list[Codes]]:
     """Append people who do not exist: `per_cell` of them to every cell of the task party.
 
-    The parties run the protocol on more rows (the last), under IDs that all agree on; every check
-    works.  Each data party draws its decoys' cells from its own rows, independently of the others,
-    and tells nobody.  So decoys do not have the real people's joint distribution: values lose what
-    parties know in common, and a decoy may stand out by its combination of cells.
-
-    `codes` and the result are as
-    :meth:`~fedkit.fedvalue.columns.VerticalData.codes` gives them.
+    Each data party draws its decoys' cells from its own rows, independently of the others.  `codes`
+    and the result are as :meth:`~fedkit.fedvalue.columns.VerticalData.codes` gives them.
     """
     x_task, y, *columns = (np.asarray(column) for column in (codes[0], codes[1], *codes[2]))
     own = np.unique(np.stack([x_task, y]), axis=1)

@@ -79,8 +79,7 @@ class Order:
         A token of its own for every encrypted ID, or one for every cell.
     block, blocks : int
         The job asks for the IDs of this part, from 0, of so many: a power of two, so that parts of
-        two jobs lie within each other or apart.  Others overlap, and tables of two parts that
-        differ by one person would give that person's cells away.
+        two jobs lie within each other or apart, and never differ by one person.
     """
 
     duplications: int
@@ -157,8 +156,7 @@ class Report:
     digest : bytes
         Keyed digest of its set of IDs: equal sets, equal digests.
     assignment : bytes
-        Digest of who is in which of its cells, under its own secret: the task party learns whether
-        two jobs were answered from the same cells, and nothing else of them.
+        Digest of who is in which of its cells, under its own secret.
     cells : int64[T]
         Cell that each token stands for; -1 for tokens of private IDs only.
     margin : int64[T]
@@ -176,11 +174,7 @@ class Report:
     artificial: npt.NDArray[np.int64]
 
     def to_bytes(self, room: int = 0) -> bytes:
-        """Write the report, with room for so many artificial IDs, whatever their number.
-
-        A seal hides what is written and not how long it is: with room for all IDs that the server
-        sees anyway, the length tells it nothing.
-        """
+        """Write the report, with room for so many artificial IDs: its length hides their number."""
         filled = bytes(4 * max(0, room - len(self.artificial)))
         numbers = np.concatenate([self.cells, self.margin, self.artificial]).astype("<i4")
         sizes = [self.rows, len(self.cells), len(self.artificial), len(filled)]

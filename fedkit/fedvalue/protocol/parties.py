@@ -1,10 +1,7 @@
 """The parties: how each answers a counting job, and how the task party orders and checks counts.
 
-A task party and data parties, who share a key, have an untrusted server count their joint cells
-without showing it an ID, a feature or a label (Algorithm 1).  ``variant="cells"`` asks for one
-cardinality after another, as printed; ``variant="table"`` gets the whole contingency table from one
-upload of each party per iteration.  ``hardened=False`` makes only the paper's checks,
-``hardened=True`` also ours (:mod:`.verification`).
+They share a key and have an untrusted server count their joint cells (Algorithm 1): one after
+another, as printed, or the whole table; with the paper's checks alone, or hardened by ours.
 """
 
 from __future__ import annotations
@@ -375,9 +372,7 @@ class TaskParty(Party):
         Hardened only: data parties give every encrypted ID its own token, or every cell.
     blocks : int
         Whole tables only: the IDs are cut by their hashes into so many parts, a power of two, each
-        counted and checked by itself.  Memory falls with their number; the bound is that of the
-        weakest part.  The task party can tell who is in a part and sees its table, so parties
-        refuse less than 1,000 rows a part on average.
+        counted and checked by itself, for less memory.  Parties refuse less than 1,000 rows a part.
     n_cells : mapping of str to int, optional
         Cells of each data party, which ``variant="cells"`` must know to ask for them.
     """
@@ -424,11 +419,10 @@ class TaskParty(Party):
     ) -> SecureCounts:
         """Have the server count, check every answer, and return the table.
 
-        Each call has jobs, keys and random numbers of its own; the first call of another object
-        with the same secret repeats those of this object's first.  A server that has forgotten a
-        job gets the same job again, byte for byte: nothing is ever drawn anew, or a server could
-        fail until it likes the draw.  While uploads are missing `wait` is called, which by default
-        sleeps 0.05 s, for `timeout` seconds a query.
+        Each call has jobs, keys and random numbers of its own; another object with the same secret
+        repeats them.  A server that has forgotten a job gets the same job again: nothing is drawn
+        anew, or a server could fail until it likes the draw.  While uploads are missing `wait` is
+        called, which by default sleeps 0.05 s, for `timeout` seconds a query.
 
         Raises
         ------

@@ -86,11 +86,8 @@ def check_alignment(reports: Sequence[Report], parties: Sequence[str]) -> None:
 def check_counts(table: Table, reports: Sequence[Report], order: Order, iteration: int) -> Counts:
     """Take off the artificial IDs, merge tokens into cells, and apply lines 14 to 22.
 
-    The table must be of tokens that were sent ("well-formed").  Artificial IDs are known answers:
-    each must be in it under the very tokens that the parties gave it.  With a token per cell this
-    is the paper's "non-negativity"; then comes "divisibility", which vouches for the size of some
-    set made with this q and n_r, such as one party's upload, and not for that of the intersection:
-    only :func:`check_margins` tells them apart.
+    The table must be of tokens that were sent ("well-formed"), and each artificial ID in it under
+    the very tokens that the parties gave it ("non-negativity"); then comes "divisibility".
 
     Returns
     -------
@@ -181,17 +178,8 @@ def best_shift(
 ) -> tuple[float, tuple[int, ...]]:
     """Return the best that a server can do which knows the range of q and nothing else.
 
-    A shift of one count by d_j in iteration j passes all three checks if and only if d_j / q_j is
-    the same whole number in every iteration, so the server bets on the *direction* of (q_1, ...,
-    q_tau) and shifts by a multiple of it that every q divides.
-
-    Parameters
-    ----------
-    duplications : (int, int)
-        Range of q, both ends included; drawn uniformly, independently for each iteration, or with
-        `distinct` without replacement.
-    iterations : int
-        tau.
+    It bets on the *direction* of (q_1, ..., q_tau), drawn uniformly from this range, with
+    `distinct` without replacement, and shifts one count by a multiple of it that every q divides.
 
     Returns
     -------
