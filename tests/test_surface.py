@@ -447,7 +447,7 @@ def vertical() -> Iterator[Row]:
     }  # fmt: skip
     yield "mshapley_cmi", fedvalue.mshapley_cmi, {"x_task": columns}, binning | {
         "x_task": OBJECT, "correction": CHOICE, "estimator": optional(OBJECT),
-        "budget": optional(whole(1)), "seed": SEED,
+        "seed": SEED,
     }  # fmt: skip
     parts = {"x_task": columns.x_task, "y": label, "parties": columns.parties}
     for call in (fedvalue.cmi_game, fedvalue.mshapley_cmi, fedvalue.permutation_p_values):
@@ -460,7 +460,7 @@ def vertical() -> Iterator[Row]:
     yield "VerticalData.codes", columns.codes, {}, binning
     yield "mshapley_cmi(permutation)", fedvalue.mshapley_cmi, {
         "x_task": columns, "correction": "permutation",
-    }, {"estimator": optional(OBJECT), "budget": optional(whole(1)), "seed": SEED}  # fmt: skip
+    }, {"estimator": optional(OBJECT), "seed": SEED}  # fmt: skip
     yield "mshapley_from_table", fedvalue.mshapley_from_table, {
         "tokens": [[0, 0], [1, 1]], "task_cells": [[0, 0], [1, 1]], "counts": [3, 3],
     }, {

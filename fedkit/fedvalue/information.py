@@ -100,7 +100,7 @@ class PartyValues(Valuation):
 def mshapley_cmi(
     x_task: Any | VerticalData | CoalitionCells, y: Any = None, parties: Any = None, *,
     bins: int = 5, how: How = "width", correction: Correction = "plugin",
-    estimator: Estimator | None = None, budget: int | None = None, seed: int = 0,
+    estimator: Estimator | None = None, seed: int = 0,
     names: Sequence[str] | None = None,
 ) -> PartyValues:  # fmt: skip
     """Return the MShapley-CMI value of every data party (FedValue, Definition 5).
@@ -122,17 +122,12 @@ def mshapley_cmi(
         How coalitions are sampled.  By default values are exact while ``2**d (n + 5000)`` is at
         most 400 million (16 parties with a thousand rows, 8 with a million; "permutation" needs
         ``2 d`` times the work) and come from 500 random permutations beyond (Eq. 16).
-    budget : int, optional
-        Distinct coalitions to evaluate; ``2**d`` gives exact values.  For "permutation":
-        marginal contributions, repeats included, and values stay sampled whatever the budget.
     seed : int
         Seed of the permutations.
     """
     known = ("plugin", "miller-madow", "permutation")  # of counts
     choice("correction", correction, known + ("knn",) * (not isinstance(x_task, CoalitionCells)))
     whole("seed", seed, 0)
-    if budget is not None:
-        whole("budget", budget, 1)
     if estimator is not None:
         having("estimator", estimator, "sample", "accumulator")
     if correction == "knn":
@@ -141,14 +136,13 @@ def mshapley_cmi(
     else:
         cells = coalition_cells(x_task, y, parties, names, bins, how)
         if correction == "permutation":
-            return _corrected(cells, estimator, budget, seed)
+            return _corrected(cells, estimator, seed)
         game, rows, titles = game_of_cells(cells, correction), cells.rows, cells.names
     master = float(game(np.zeros((1, game.n_players), dtype=np.bool_))[0])
-    if estimator is None and budget is None and _affordable(game.n_players, rows + 5000):
+    if estimator is None and _affordable(game.n_players, rows + 5000):
         result = shapley(game)
     else:
-        sampler = estimator or PermutationSampling(walks=WALKS if budget is None else None)
-        result = estimate(game, sampler, budget, seed)
+        result = estimate(game, estimator or PermutationSampling(walks=WALKS), seed=seed)
     return _party_values(result, correction, master, titles)
 
 
@@ -170,7 +164,7 @@ def mshapley_from_table(
     for "plugin" and "miller-madow", to about 10⁻¹² nats for "permutation".
 
     The table is that of :func:`cells_of_table`; options are `correction` (but for "knn", which
-    needs the values themselves), `estimator`, `budget` and `seed` of :func:`mshapley_cmi`.
+    needs the values themselves), `estimator` and `seed` of :func:`mshapley_cmi`.
     """
     return mshapley_cmi(cells_of_table(tokens, task_cells, counts, names), **options)
 
@@ -493,20 +487,18 @@ def _affordable(n_players: int, work: float) -> bool:
     return n_players <= MAX_TABLE_PLAYERS and 2.0**n_players * work <= EXACT_WORK
 
 
-def _corrected(
-    cells: CoalitionCells, estimator: Estimator | None, budget: int | None, seed: int
-) -> PartyValues:
+def _corrected(cells: CoalitionCells, estimator: Estimator | None, seed: int) -> PartyValues:
     null = NullContributions(cells)
     d = len(cells.parties)
     values, errors, freedom = np.zeros((d, 2)), np.zeros(d), np.full(d, np.inf)
-    exact = estimator is None and budget is None and _affordable(d, 2 * d * (cells.rows + 5000))
+    exact = estimator is None and _affordable(d, 2 * d * (cells.rows + 5000))
     if exact:
         weights = shapley_weights(d)
         for members in all_coalitions(d):
             for party in np.flatnonzero(~members):
                 values[party] += np.multiply(weights[members.sum()], null.marginal(members, party))
     else:
-        walks = _walks(estimator or PermutationSampling(), budget, d)
+        walks = _walks(estimator or PermutationSampling())
         orders = random_orders(Streams(seed).generator("fedvalue-walks"), walks, d)
         steps = np.empty((len(orders), d, 2))
         for step, order in zip(steps, orders, strict=True):
@@ -525,14 +517,10 @@ def _corrected(
     return _party_values(found, "permutation", null.master, cells.names)
 
 
-def _walks(sampler: Estimator, budget: int | None, d: int) -> int:
+def _walks(sampler: Estimator) -> int:
     if not isinstance(sampler, PermutationSampling) or sampler.antithetic or sampler.beta:
         raise ValueError(
             f"estimator is {sampler!r}; the permutation correction samples by PermutationSampling "
             "only, without antithetic orders or beta"
         )
-    if budget is None:
-        return sampler.walks or WALKS
-    if budget < d:
-        raise ValueError(f"budget is {budget}; one walk needs {d} marginal contributions")
-    return min(sampler.walks or budget, budget // d)
+    return sampler.walks or WALKS
