@@ -8,8 +8,7 @@ named.  The data parties play a game that the task party has always joined, ``v(
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -250,12 +249,6 @@ class CoalitionCells:
         self.total = self.rows if self.weights is None else int(self.weights.sum())
         self._stack = [Cells(np.zeros(d, dtype=np.bool_), *from_zero(task))]
 
-    def apart(self) -> CoalitionCells:
-        """Return the same columns for another user: its walk and its marks are its own."""
-        other = copy(self)
-        other._stack = [replace(self.task, pure=False)]
-        return other
-
     @property
     def task(self) -> Cells:
         """The task party's own cells."""
@@ -350,8 +343,9 @@ def coalition_cells(
 ) -> CoalitionCells:
     """Return the cells of a call: those of :class:`CoalitionCells`, or those of the data."""
     data = _vertical_data(x_task, y, parties, names)
-    if isinstance(data, CoalitionCells):
-        return data.apart()
+    if isinstance(data, CoalitionCells):  # the walk and the marks of a game are its own
+        columns = [code for code, _ in data.parties]
+        return CoalitionCells(data.task.key, data.label, columns, data.weights, data.names)
     task, label, others = data.codes(bins, how)
     return CoalitionCells(task, label, others, names=data.names)
 
