@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 
 _HOMES = homes(
     {
-        "federated": "Adversaries ClassCosine ClientTable Dirichlet Estimated Exact Federation "
+        "federated": "ClassCosine ClientTable Dirichlet Estimated Exact Federation "
         "History IID LeaveOneOut Mavericks NoValue Plan Proportional RandomValues ShuffledValues "
         "SizeAsValue SizeWeighted Strategy UniformSelection UniformWeights federation_from_arrays "
         "federation_game make_federation retraining_game round_game run",

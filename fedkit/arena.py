@@ -21,7 +21,6 @@ from torch.nn import functional as F
 from fedkit import estimators as est
 from fedkit.checks import brief, choice, flag, having, one_line, warn, whole
 from fedkit.extras import need
-from fedkit.federated.adversaries import Adversaries, check_cast
 from fedkit.federated.federation import Federation
 from fedkit.federated.history import History
 from fedkit.federated.policies import (
@@ -104,8 +103,6 @@ class World:
     ----------
     seed : int
         Of the training, and of the methods' own streams.
-    adversaries : Adversaries
-        Those who misuse their data do so in the federation already.
     select : callable
         Who is asked.
     present : bool[R, n], optional
@@ -118,7 +115,6 @@ class World:
     model: Model
     plan: Plan
     seed: int = 0
-    adversaries: Adversaries = field(default_factory=lambda: Adversaries({}))
     select: Select = field(default_factory=UniformSelection)
     present: npt.NDArray[np.bool_] | None = None
     name: str = ""
@@ -149,7 +145,7 @@ class World:
         history = run(
             [self.federation], self.model, Strategy(self.select, NoValue(), SizeWeighted()),
             replace(self.plan, evaluate_every=self.plan.rounds), [self.seed], device="cpu",
-            probe=keep, attack=self.adversaries.attack if self.adversaries.tampering else None,
+            probe=keep,
         )  # fmt: skip
         return seen, history
 
@@ -217,7 +213,7 @@ class World:
             f = replace(f, x_test=f.x_val, y_test=f.y_val)
         return train_with_sizes(
             f, self.model, self.plan.local, asked, seed=self.seed, every_round=every_round,
-            device="cpu", weights=weights, adversaries=self.adversaries, utility=accuracy_and_loss,
+            device="cpu", weights=weights, utility=accuracy_and_loss,
         )  # fmt: skip
 
     def value(self, coalitions: npt.NDArray[np.bool_]) -> FloatArray:
@@ -724,7 +720,6 @@ def compare(
     batch_size: int = 20,
     lr: float = 0.1,
     seed: int = 0,
-    adversaries: Adversaries | None = None,
     retraining: bool = False,
 ) -> Compared:
     """Value the clients of one's own federation by many methods, on the same rounds.
@@ -745,8 +740,6 @@ def compare(
         Local training, plain SGD.
     seed : int
         Of the training.
-    adversaries : Adversaries, optional
-        Clients who misbehave; `federation` is then ``adversaries.data(federation)``.
     retraining : bool
         Also train the federations of all coalitions (of 600 that are drawn, beyond 11 clients)
         from scratch.
@@ -765,13 +758,12 @@ def compare(
     elif isinstance(model, nn.Module):
         model = classifier("model", model, federation.x)
     having("model", model, "init", "name")
-    check_cast(federation, adversaries)
     if methods is None:
         methods = [name for name, method in METHODS.items() if "training" not in sees(method)]
     entered = find_methods(methods)
     w = World(
         federation, model, Plan(rounds, k, LocalSGD(lr=lr, batch_size=batch_size, epochs=epochs)),
-        whole("seed", seed, 0), adversaries or Adversaries({}), name=federation.name,
+        whole("seed", seed, 0), name=federation.name,
     )  # fmt: skip
     truth = retraining_values(w).values[:, 0] if flag("retraining", retraining) else None
     values, measures, failures = {}, {}, {}

@@ -23,7 +23,6 @@ from fedkit.arena import (
     sees,
 )
 from fedkit.federated.adversaries import (
-    Adversaries,
     FeatureNoise,
     FreeRider,
     RandomUpdate,
@@ -170,30 +169,32 @@ def test_weights_and_tampering_of_retraining_are_those_of_the_round_loop() -> No
     f = fk.make_federation(fk.load("digits"), 4, fk.Dirichlet(1.0), 0, validation=0.1)
     f = replace(f, clients=tuple(c[: 20 + 10 * i] for i, c in enumerate(f.clients)))
     arch, local = fk.build("mlp-8", f.input_shape, 10), fk.LocalSGD(lr=0.3, batch_size=50)
-    cast = Adversaries.of((RandomUpdate(), [0]), (ScaledUpdate(3.0), [1]), (FreeRider(), [2]))
+    cast = f.with_adversaries({0: RandomUpdate(), 1: ScaledUpdate(3.0), 2: FreeRider()})
     sizes = np.broadcast_to(f.sizes, (1, 2, 4))
     plan = fk.Plan(2, 4, local)
 
-    def looped(aggregate, attack=None):
+    def looped(f, aggregate):
         strategy = fk.Strategy(fk.UniformSelection(), NoValue(), aggregate)
-        run = fk.run([f], arch, strategy, plan, [5], device="cpu", attack=attack)
+        run = fk.run([f], arch, strategy, plan, [5], device="cpu")
         return run.final_accuracy()[5]
 
-    def trained(sizes, **options):
+    def trained(f, sizes, **options):
         return train_with_sizes(f, arch, local, sizes, seed=5, device="cpu", **options)
 
     count, w = 1.01 / len(f.y_test), np.array([[0.1, 0.0, 0.6, 0.3]])
-    tampered, weighted = looped(SizeWeighted(), cast.attack), looped(lambda r, *_: r.average(w[0]))
+    tampered, weighted = looped(cast, SizeWeighted()), looped(f, lambda r, *_: r.average(w[0]))
     for path in ("weights", "samples"):
-        found = trained(sizes, path=path, adversaries=cast)[0, -1]
+        found = trained(cast, sizes, path=path)[0, -1]
         assert found == pytest.approx(tampered, abs=count)
-        assert trained(sizes, path=path, weights=w)[0, -1] == pytest.approx(weighted, abs=count)
+        assert trained(f, sizes, path=path, weights=w)[0, -1] == pytest.approx(weighted, abs=count)
     some = np.stack([sizes[0], sizes[0] * [0, 1, 1, 1], sizes[0] // 2 * [1, 1, 0, 1]])
-    more = {"adversaries": cast, "utility": accuracy_and_loss}
-    fast, slow = (trained(some, path=path, **more)[..., 1] for path in ("samples", "weights"))
+    fast, slow = (
+        trained(cast, some, path=path, utility=accuracy_and_loss)[..., 1]
+        for path in ("samples", "weights")
+    )
     np.testing.assert_allclose(fast, slow, rtol=1e-4)
     with pytest.raises(ValueError, match="of at least 0"):
-        trained(sizes, weights=-w)
+        trained(f, sizes, weights=-w)
 
 
 # ----------------------------------------------------------------------------------- rows
@@ -741,11 +742,9 @@ def test_methods_can_be_compared_on_a_federation_of_ones_own() -> None:
 
 
 def test_misbehaviour_can_be_tried_on_a_federation_of_ones_own() -> None:
-    bad = fk.Adversaries.of((ScaledUpdate(-1.0), [2]))
-    federation, options = bad.data(own_federation()), {"methods": ["loo-loss"], "rounds": 3}
-    with pytest.raises(ValueError, match=r"adversaries=adversaries to .* fk\.arena\.compare"):
-        fk.arena.compare(federation, "mlp-8", lr=0.5, **options)
-    found = fk.arena.compare(federation, "mlp-8", lr=0.5, adversaries=bad, **options)
+    federation = own_federation().with_adversaries({2: ScaledUpdate(-1.0)})
+    options = {"methods": ["loo-loss"], "rounds": 3}
+    found = fk.arena.compare(federation, "mlp-8", lr=0.5, **options)
     honest = fk.arena.compare(own_federation(), "mlp-8", lr=0.5, **options)
     assert found.values.loc["loo-loss"].idxmin() == "client 2"
     assert found.values.loc["loo-loss", "client 2"] < 0 < honest.values.loc["loo-loss", "client 2"]

@@ -7,7 +7,6 @@ from rounding import assert_trained_alike
 from test_federation import MLP, toy
 
 from fedkit.federated.adversaries import (
-    Adversaries,
     Backdoor,
     FreeRider,
     LabelFlip,
@@ -17,7 +16,6 @@ from fedkit.federated.adversaries import (
     RandomUpdate,
 )
 from fedkit.federated.policies import NoValue, SizeWeighted, UniformSelection
-from fedkit.federated.retraining import train_with_sizes
 from fedkit.federated.rounds import Plan, Strategy, run
 from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
@@ -69,7 +67,7 @@ def test_updates_by_hand():
 
 def test_what_is_sent_is_a_copy_of_what_was_trained():
     trained = torch.ones(3, 4)
-    sent = Adversaries.of((FreeRider(), [5])).sent(trained, [4, 5, 6], Streams(0))
+    sent = toy().with_adversaries({2: FreeRider()}).sent(trained, [0, 2, 3], Streams(0))
     assert sent.sum(dim=1).tolist() == [4, 0, 4]
     assert (trained == 1).all()
 
@@ -83,10 +81,8 @@ def test_a_later_change_of_a_clients_data_takes_the_place_of_the_first():
 
 def test_a_cast_acts_on_its_own_clients_only():
     honest = toy()
-    adversaries = Adversaries.of((LabelFlip(3), [0]), (FreeRider(), [2]), (RandomUpdate(), [4]))
-    kinds = ["LabelFlip", "honest", "FreeRider", "honest", "RandomUpdate"]
-    assert [adversaries.kind(i) for i in range(5)] == kinds
-    federation = adversaries.data(honest)
+    federation = honest.with_adversaries({0: LabelFlip(3), 2: FreeRider(), 4: RandomUpdate()})
+    assert federation.with_adversaries({2: FreeRider()}).attacks == federation.attacks
     assert torch.equal(federation.client_data(0)[1], 2 - honest.client_data(0)[1])
     assert torch.equal(federation.client_data(3)[1], honest.client_data(3)[1])
 
@@ -97,8 +93,8 @@ def test_a_cast_acts_on_its_own_clients_only():
         return {}
 
     plan = replace(PLAN, rounds=1)
-    for f, attack in ((honest, None), (federation, adversaries.attack)):
-        run([f], MLP, EVERYBODY, plan, [5], attack=attack, probe=probe)
+    for f in (honest, federation):
+        run([f], MLP, EVERYBODY, plan, [5], probe=probe)
     before, after = (r.updates for r in seen)
     assert seen[1].participants.tolist() == [0, 2, 3, 4]
     assert not torch.equal(before[0], after[0])  # trained on flipped labels
@@ -108,40 +104,27 @@ def test_a_cast_acts_on_its_own_clients_only():
     assert not torch.equal(before[3], after[3])
 
 
-def test_half_a_cast_is_refused_and_what_it_does_not_need_is_not():
-    both = Adversaries.of((LabelFlip(3), [0]), (FreeRider(), [2]))
-    sent, held = (Adversaries({i: both.attacks[i]}) for i in (2, 0))
+def test_an_attack_of_a_round_sees_what_adversaries_sent():
+    seen = []
 
-    def play(f, attack=None):
-        return run([f], MLP, EVERYBODY, replace(PLAN, rounds=1), [5], attack=attack)
+    def attack(r):
+        seen.append(r.updates[r.participants == 2])
+        return r.updates
 
-    def retrain(f, adversaries=None):
-        sizes = np.broadcast_to(f.sizes, (1, 1, f.n_clients))
-        return train_with_sizes(f, MLP, PLAN.local, sizes, adversaries=adversaries)
+    run([toy().with_adversaries({2: FreeRider()})], MLP, EVERYBODY, PLAN, [5], attack=attack)
+    assert len(seen) == PLAN.rounds
+    assert not torch.cat(seen).any()
 
-    for cast, call, given in (
-        (both, play, lambda r: both.attack(r)), (sent, play, sent.attack), (held, play, None),
-        (sent, retrain, sent), (held, retrain, None),
-    ):  # fmt: skip
-        call(cast.data(toy()), given)
-    play(toy(), sent.attack)  # nobody misuses data
-    for call in (play, retrain):
-        with pytest.raises(ValueError, match=r"clients \[2\] of the federation .* pass attack="):
-            call(both.data(toy()))
-    for call, given in ((play, both.attack), (retrain, both)):
-        with pytest.raises(ValueError, match=r"clients \[0\] of the adv.* pass adversaries\.data"):
-            call(toy(), given)
+
+flipped = toy().with_transforms({0: LabelFlip(3)})
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: Adversaries.of((FreeRider(), [1]), (LabelFlip(3), [1])),
-            "client 1 is given two attacks",
-        ),
-        (lambda: Adversaries.of((FreeRider(), [7])).data(toy()), r"clients \[7\] do not exist"),
-        (lambda: Adversaries.of((FreeRider(), [0, 2, 3, 4])).data(toy()), "at least one honest"),
+        (lambda: flipped.with_adversaries({0: FreeRider()}), r"clients \[0\] have a transform"),
+        (lambda: toy().with_adversaries({7: FreeRider()}), r"clients \[7\] do not exist"),
+        (lambda: toy().with_adversaries(dict.fromkeys([0, 2, 3, 4], FreeRider())), "leave one"),
     ],
 )
 def test_bad_input(make, message):

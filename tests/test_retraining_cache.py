@@ -7,7 +7,7 @@ import torch
 from rounding import assert_same_answers
 
 import fedkit as fk
-from fedkit.federated.adversaries import Adversaries, ScaledUpdate
+from fedkit.federated.adversaries import ScaledUpdate
 from fedkit.federated.retraining import federation_game, train_with_sizes
 from fedkit.learning.models import classifier
 from fedkit.methods.fedccea import sample_sizes, simulate
@@ -135,16 +135,10 @@ def test_two_modules_of_one_kind_have_files_of_their_own(problem, tmp_path):
 
 def test_a_game_of_retraining_knows_who_changes_updates(problem, tmp_path):
     f, arch, local = problem
-    bad = Adversaries({0: ScaledUpdate(-2.0)})
-    game = federation_game(bad.data(f), arch, local, rounds=2, device="cpu", adversaries=bad)
+    bad = f.with_adversaries({0: ScaledUpdate(-2.0)})
+    game = federation_game(bad, arch, local, rounds=2, train=RetrainingCache(tmp_path))
     honest = federation_game(f, arch, local, rounds=2, device="cpu")
     alone = np.eye(4, dtype=bool)[[1, 0]]
     (kept, spoilt), plain = game(alone), honest(alone)
     assert kept == plain[0]
     assert spoilt != plain[1]
-    with pytest.raises(ValueError, match="misuse their updates"):
-        federation_game(bad.data(f), arch, local, rounds=2, device="cpu")
-    with pytest.raises(ValueError, match="without a cache"):
-        federation_game(
-            bad.data(f), arch, local, rounds=2, train=RetrainingCache(tmp_path), adversaries=bad
-        )

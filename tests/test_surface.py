@@ -55,12 +55,13 @@ FLAG: Bad = [*OTHER, NAN, 2, 0.5]
 OBJECT: Bad = [*OTHER, True, NAN, INF, 3, -1, 2.5]
 NUMBERS: Bad = [*OTHER, True, NAN, [NAN], [INF], ["a"], [None], [1j], [[1], [2, 3]]]
 SEED = whole(0)
+FLIP = federated.LabelFlip(4)
 
 # An argument that a sentence calls by another word.
 WORDS = {
     "x": ("images", "features"), "y": ("labels", "label"),
     "federations": ("federation",), "datasets": ("client",), "clients": ("client",),
-    "test": ("test data",), "groups": ("group", "attack"), "coalitions": ("coalition",),
+    "test": ("test data",), "coalitions": ("coalition",),
     "names": ("name",), "x_task": ("task party",), "parties": ("party",),
     "ids": ("IDs",), "updates": ("update",), "games": ("game",), "estimators": ("estimator",),
     "seeds": ("seed",), "rows": ("row", "models"), "scenarios": ("scenario",),
@@ -361,12 +362,8 @@ def federations() -> Iterator[Row]:
     yield "Round.with_updates", r.with_updates, {"updates": r.updates}, {
         "updates": [*OBJECT, r.updates[:1], r.updates * 1j],
     }  # fmt: skip
-    yield "Adversaries.of", fk.Adversaries.of, {"groups": (federated.LabelFlip(4), [0])}, {
-        "groups": [*OBJECT, ("a", [0]), (federated.LabelFlip(4), [0.5]),
-                   (federated.LabelFlip(4), [-1]), (federated.LabelFlip(4), [True])],
-    }  # fmt: skip
-    yield "Adversaries", fk.Adversaries, {"attacks": {}}, {
-        "attacks": [v for v in OBJECT if v != {}] + [{0: "a"}, {0.5: federated.LabelFlip(4)}],
+    yield "Federation.with_adversaries", f.with_adversaries, {"attacks": {}}, {
+        "attacks": [v for v in OBJECT if v != {}] + [{0: "a"}, dict.fromkeys(range(4), FLIP)],
     }  # fmt: skip
     yield "federation_game", federated.federation_game, {
         "federation": f, "architecture": arch, "local": w["local"], "rounds": 1,
@@ -381,7 +378,7 @@ def federations() -> Iterator[Row]:
         "federation": OBJECT, "architecture": OBJECT, "local": OBJECT,
         "sizes": [*NUMBERS, [[[0.5] * 4]], [[[-1] * 4]], [[[99] * 4]]], "seed": SEED,
         "path": CHOICE, "every_round": FLAG, "device": devices, "weights": optional(NUMBERS),
-        "progress": FLAG, "adversaries": optional(OBJECT), "utility": CHOICE,
+        "progress": FLAG, "utility": CHOICE,
     }  # fmt: skip
     yield "load", fk.load, {"name": "digits"}, {"name": OBJECT, "verify": FLAG}
     yield "load_table", datasets.load_table, {"name": "wine"}, {
@@ -500,9 +497,7 @@ def fault(row: Row, argument: str, value: Any) -> str | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            call(*(keywords.pop("groups"),), **keywords) if argument == "groups" else call(
-                **keywords
-            )
+            call(**keywords)
     except ValueError as error:
         text = str(error)
         if "\n" not in text and any(w in text for w in (argument, *WORDS.get(argument, ()))):
@@ -517,8 +512,7 @@ def fault(row: Row, argument: str, value: Any) -> str | None:
 def test_calls_of_the_table_work(row: Row) -> None:
     _, call, valid, _ = row
     if valid is not None:
-        group = (valid["groups"],) if "groups" in valid else ()
-        made = call(*group, **{k: v for k, v in valid.items() if k != "groups"})
+        made = call(**valid)
         if is_dataclass(made) and row[0] != "assess":  # which writes a report
             # at a prompt: one line, whatever arrays it holds
             assert len(repr(made)) < 500

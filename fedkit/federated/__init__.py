@@ -9,7 +9,7 @@ from fedkit.extras import homes, later
 
 _LATER = homes(
     {
-        "adversaries": "Adversaries Backdoor FeatureNoise FreeRider LabelFlip LabelNoise "
+        "adversaries": "Backdoor FeatureNoise FreeRider LabelFlip LabelNoise "
         "LabelPermutation RandomData RandomUpdate ScaledUpdate",
         "federation": "Federation federation_from_arrays make_federation",
         "history": "History",

@@ -1,38 +1,27 @@
 """Clients that misbehave: with their data, or with what they send.
 
 An attack on the data is a function ``(x, y, rng) -> (x, y)``, as a federation's transforms are; an
-attack on the update has a method ``update(honest, rng)``.  Both draw from streams of their own: a
-client that misbehaves changes no other client's numbers.
+attack on the update has a method ``update(honest, rng)``.  ``Federation.with_adversaries`` says who
+does what.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedkit.checks import having, whole
-from fedkit.federated.federation import Federation, Transform
-from fedkit.streams import Streams
+from fedkit.checks import whole
 
 __all__ = [
-    "Adversaries", "Backdoor", "FeatureNoise", "FreeRider", "LabelFlip", "LabelNoise",
-    "LabelPermutation", "RandomData", "RandomUpdate", "ScaledUpdate", "UpdateAttack", "check_cast",
+    "Backdoor", "FeatureNoise", "FreeRider", "LabelFlip", "LabelNoise", "LabelPermutation",
+    "RandomData", "RandomUpdate", "ScaledUpdate",
 ]  # fmt: skip
 
 Pair = tuple[Tensor, Tensor]
 Rng = np.random.Generator
-
-
-class UpdateAttack(Protocol):
-    """Misbehaviour with the update that a client sends."""
-
-    def update(self, honest: Tensor, rng: Rng) -> Tensor:
-        """What is sent in the place of the honest update ``[P]``."""
 
 
 # ------------------------------------------------------------------------- attacks on the data
@@ -167,111 +156,3 @@ class ScaledUpdate:
 
     def update(self, honest: Tensor, rng: Rng) -> Tensor:
         return self.factor * honest
-
-
-# ------------------------------------------------------------------------------ who does what
-
-
-@dataclass(frozen=True)
-class Adversaries:
-    """Which clients misbehave, and how.
-
-    Parameters
-    ----------
-    attacks : mapping of int to attack
-        Client index to an attack on its data or its update; all others are honest.
-
-    Examples
-    --------
-    >>> adversaries = Adversaries.of((LabelFlip(10), [50, 51]), (FreeRider(), [52]))
-    >>> adversaries.kind(52)
-    'FreeRider'
-    """
-
-    attacks: Mapping[int, Transform | UpdateAttack]
-
-    def __post_init__(self) -> None:
-        for i, attack in having("attacks", self.attacks, "items", "get").items():
-            whole("a client in attacks", i, 0)
-            if isinstance(attack, type) or not callable(attack):
-                having(f"attacks[{i}]", attack, "update")
-
-    @classmethod
-    def of(cls, *groups: tuple[Transform | UpdateAttack, Sequence[int]]) -> Adversaries:
-        """Make them of ``(attack, clients)`` pairs; no client may stand in two of them."""
-        attacks: dict[int, Transform | UpdateAttack] = {}
-        for group in groups:
-            if not isinstance(group, tuple) or len(group) != 2 or np.ndim(group[1]) != 1:
-                raise ValueError(f"a group is {group!r}; expected (attack, list of clients)")
-            attack, clients = group
-            for i in (whole("a client of a group", i, 0) for i in clients):
-                if i in attacks:
-                    raise ValueError(f"client {i} is given two attacks; give each client one")
-                attacks[i] = attack
-        return cls(attacks)
-
-    def kind(self, client: int) -> str:
-        """Name of a client's attack; "honest" for those without one."""
-        return type(self.attacks[client]).__name__ if client in self.attacks else "honest"
-
-    @property
-    def tampering(self) -> frozenset[int]:
-        """Clients who send another update than their training gave."""
-        return frozenset(i for i, attack in self.attacks.items() if not callable(attack))
-
-    @property
-    def transforms(self) -> dict[int, Transform]:
-        """What the others do to their data."""
-        return {i: attack for i, attack in self.attacks.items() if callable(attack)}
-
-    def data(self, federation: Federation) -> Federation:
-        """The federation in which these clients misuse their data.
-
-        It knows who is to tamper with updates, and is not run without :meth:`attack`.
-
-        Raises
-        ------
-        ValueError
-            If a client does not exist, transforms its data already, or nobody is left that is
-            honest and owns data.
-        """
-        federation.check_clients(*self.attacks)
-        if all(int(i) in self.attacks for i in np.flatnonzero(federation.sizes)):
-            raise ValueError("every client with data misbehaves; leave at least one honest")
-        done, mine = federation.transforms, self.transforms
-        if other := sorted(i for i in done if i in mine and mine[i] != done[i]):
-            raise ValueError(
-                f"clients {other} transform their data already, which this would replace: make one "
-                "transform of both"
-            )
-        told = federation.with_transforms(mine)
-        return replace(told, tampering=federation.tampering | self.tampering)
-
-    def attack(self, r: Any) -> Tensor:
-        """The updates of a round that reach the server, float32[k, P]: the hook of ``fk.run``."""
-        return self.sent(r.updates, r.participants.tolist(), r.streams)
-
-    def sent(self, updates: Tensor, clients: Sequence[int], streams: Streams) -> Tensor:
-        """What these clients send in the place of updates [k, P], in the round of the streams."""
-        sent = updates.clone()
-        for row, client in enumerate(clients):
-            attack = self.attacks.get(client)
-            if attack is not None and not callable(attack):
-                sent[row] = attack.update(updates[row], streams.generator("tamper", client))
-        return sent
-
-
-def check_cast(federation: Federation, adversaries: Adversaries | None) -> None:
-    """Refuse half a cast: a federation without its attack, or an attack without its data."""
-    cast = Adversaries({}) if adversaries is None else adversaries
-    if honest := sorted(federation.tampering - cast.tampering):
-        raise ValueError(
-            f"clients {honest} of the federation misuse their updates, and nobody is told how; "
-            "pass attack=adversaries.attack (adversaries=adversaries to train_with_sizes, "
-            "federation_game and fk.arena.compare)"
-        )
-    if owed := sorted(cast.transforms.keys() - federation.transforms.keys()):
-        raise ValueError(
-            f"clients {owed} of the adversaries misuse their data, and the federation has honest "
-            "ones; pass adversaries.data(federation)"
-        )

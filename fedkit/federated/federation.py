@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -29,11 +29,21 @@ from fedkit.federated.partition import Partitioner, fill_empty, hold_out, long_t
 from fedkit.learning.device import pair_of
 from fedkit.streams import Streams
 
-__all__ = ["Federation", "Transform", "federation_from_arrays", "make_federation"]
+__all__ = [
+    "Federation", "Transform", "UpdateAttack", "federation_from_arrays", "make_federation",
+]  # fmt: skip
 
 Tensor = torch.Tensor
 Transform = Callable[[Tensor, Tensor, np.random.Generator], tuple[Tensor, Tensor]]
 """What a client does to its own data: (x_i, y_i, rng) -> (x_i, y_i)."""
+
+
+class UpdateAttack(Protocol):
+    """Misbehaviour with the update that a client sends."""
+
+    def update(self, honest: Tensor, rng: np.random.Generator) -> Tensor:
+        """What is sent in the place of the honest update ``[P]``."""
+
 
 Pair = tuple[Any, Any]
 
@@ -62,8 +72,8 @@ class Federation:
         Root seed of what clients do to their data.
     transforms : mapping of int to callable
         What some clients do to their data when they are asked for it.
-    tampering : frozenset of int
-        Clients who are to send other updates than they trained (``Adversaries.data``).
+    attacks : mapping of int to attack
+        What some clients send in the place of their updates.
     """
 
     x: Tensor
@@ -77,7 +87,7 @@ class Federation:
     name: str
     seed: int = 0
     transforms: Mapping[int, Transform] = field(default_factory=dict)
-    tampering: frozenset[int] = frozenset()
+    attacks: Mapping[int, UpdateAttack] = field(default_factory=dict)
 
     @property
     def n_clients(self) -> int:
@@ -143,6 +153,41 @@ class Federation:
         """The same federation in which some clients transform their data."""
         self.check_clients(*transforms)
         return replace(self, transforms={**self.transforms, **transforms})
+
+    def with_adversaries(self, attacks: Mapping[int, Transform | UpdateAttack]) -> Federation:
+        """The same federation in which some clients misbehave.
+
+        An attack is a function ``(x, y, rng) -> (x, y)`` on a client's data, or has a method
+        ``update(honest, rng)`` that returns what is sent in the place of an update.  Refused are
+        clients that do not exist or have another attack or transform, and to leave nobody honest.
+        """
+        for i, attack in having("attacks", attacks, "items", "keys").items():
+            if isinstance(attack, type) or not callable(attack):
+                having(f"attacks[{i}]", attack, "update")
+        self.check_clients(*attacks)
+        busy = {**self.transforms, **self.attacks}
+        if other := sorted(i for i in busy if i in attacks and attacks[i] != busy[i]):
+            raise ValueError(
+                f"clients {other} have a transform or an attack already, which attacks would "
+                "replace: make one of both"
+            )
+        if all(int(i) in attacks for i in np.flatnonzero(self.sizes)):
+            raise ValueError("every client with data misbehaves in attacks; leave one honest")
+        on_data = {i: attack for i, attack in attacks.items() if callable(attack)}
+        on_updates = {i: attack for i, attack in attacks.items() if not callable(attack)}
+        made = self.with_transforms(on_data)
+        return replace(made, attacks={**self.attacks, **on_updates})
+
+    def sent(self, updates: Tensor, clients: Sequence[int], streams: Streams) -> Tensor:
+        """What clients send in the place of their updates [k, P], in the round of the streams."""
+        if not self.attacks.keys() & set(clients):
+            return updates
+        sent = updates.clone()
+        for row, client in enumerate(clients):
+            if client in self.attacks:
+                rng = streams.generator("tamper", client)
+                sent[row] = self.attacks[client].update(updates[row], rng)
+        return sent
 
 
 def make_federation(

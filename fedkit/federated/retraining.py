@@ -15,7 +15,6 @@ from torch import Tensor
 
 from fedkit.checks import brief, choice, flag, function, having, whole
 from fedkit.extras import bar
-from fedkit.federated.adversaries import Adversaries, check_cast
 from fedkit.federated.federation import Federation
 from fedkit.federated.sample_space import SampleSpace, in_sample_space, plain_and_dense
 from fedkit.games.coalitions import Coalitions
@@ -57,7 +56,6 @@ def train_with_sizes(
     path: Literal["auto", "weights", "samples"] = "auto",
     progress: bool = False,
     weights: npt.ArrayLike | None = None,
-    adversaries: Adversaries | None = None,
     utility: Literal["accuracy"] | Score = "accuracy",
 ) -> FloatArray:
     """Train federations that differ in how much data each client uses in each round.
@@ -79,8 +77,6 @@ def train_with_sizes(
     weights : float array (B, n), optional
         Weights of the clients' models in the place of the used sizes, at least 0; in each round
         they are shared out among those who use data.
-    adversaries : Adversaries, optional
-        Clients that send other updates than they trained; `federation` is that of their ``data``.
     utility : {"accuracy"} or callable
         What is measured on the test data, as ``fk.Evaluator`` takes it.
 
@@ -100,9 +96,6 @@ def train_with_sizes(
     used = check_sizes(federation, sizes)
     choice("path", path, ("auto", "weights", "samples"))
     flag("every_round", every_round)
-    if adversaries is not None:
-        having("adversaries", adversaries, "tampering", "attacks")
-    check_cast(federation, adversaries)
     if path == "samples" and not plain_and_dense(architecture, local):
         raise ValueError(
             f'path is "samples" for {architecture.name}; it needs linear layers and plain SGD by '
@@ -114,11 +107,9 @@ def train_with_sizes(
     if path == "auto":
         cheaper = in_sample_space(architecture, local, int(federation.sizes.max()))
         path = "samples" if cheaper and place.type == "cpu" else "weights"
-    advance = _on_weights(federation, architecture, local, place, adversaries, seed)
+    advance = _on_weights(federation, architecture, local, place, seed)
     if path == "samples":
-        liars = () if adversaries is None else adversaries.tampering
-        tamper = np.isin(np.arange(used.shape[2]), list(liars))
-        advance = _in_sample_space(federation, architecture, local, place, advance, tamper)
+        advance = _in_sample_space(federation, architecture, local, place, advance)
     start = architecture.init(Streams(seed).generator("model"))
     models = start.repeat(len(used), 1)
     chance = float((federation.y_test == 0).double().mean())
@@ -179,8 +170,7 @@ def _on_weights(
     arch: Model,
     local: LocalSGD,
     device: torch.device,
-    adversaries: Adversaries | None = None,
-    seed: int = 0,
+    seed: int,
 ) -> Advance:
     """A round: models ``[B, P]``, sizes and shares ``[B, n]`` to the clients' means ``[B, P]``."""
     data = [federation.client_data(i) for i in range(federation.n_clients)]
@@ -192,9 +182,9 @@ def _on_weights(
         parts = [(data[i][0][:k], data[i][1][:k]) for i, k in zip(jobs[:, 1], amounts, strict=True)]
         owner = torch.from_numpy(jobs[:, 0])
         ended = train_clients(arch, models[owner], parts, local, [order] * len(jobs), device=device)
-        if adversaries is not None:
+        if federation.attacks:
             honest, streams = ended - models[owner], Streams(seed).child("round", t)
-            ended = models[owner] + adversaries.sent(honest, jobs[:, 1].tolist(), streams)
+            ended = models[owner] + federation.sent(honest, jobs[:, 1].tolist(), streams)
         share = torch.as_tensor(shares[jobs[:, 0], jobs[:, 1]], dtype=torch.float32)
         return torch.zeros_like(models).index_add_(0, owner, share[:, None] * ended)
 
@@ -207,9 +197,9 @@ def _in_sample_space(
     local: LocalSGD,
     device: torch.device,
     on_weights: Advance,
-    tamper: npt.NDArray[np.bool_],
 ) -> Advance:
-    """The same round, client by client in sample space, but for those who tamper."""
+    """The same round, client by client in sample space, but for those who attack by updates."""
+    tamper = np.isin(np.arange(federation.n_clients), list(federation.attacks))
     clients = [
         SampleSpace(arch, federation.client_data(i), local, device)
         for i in range(federation.n_clients)
@@ -244,7 +234,6 @@ def federation_game(
     *,
     device: str | torch.device | None = None,
     train: TrainWithSizes = train_with_sizes,
-    adversaries: Adversaries | None = None,
 ) -> Game:
     """Return the game of retraining: test accuracy of the federation of each coalition alone.
 
@@ -258,8 +247,6 @@ def federation_game(
         Communication rounds; all members take part in all of them with all their data.
     train : callable
         ``train_with_sizes``, or what stands in its place and remembers.
-    adversaries : Adversaries, optional
-        Who changes its update; a cache knows nobody who does.
 
     Returns
     -------
@@ -270,10 +257,6 @@ def federation_game(
     _check_parts(federation, architecture, local)
     find_device(device)
     function("train", train)
-    if adversaries is not None and train is not train_with_sizes:
-        raise ValueError("adversaries train without a cache: leave train out")
-    check_cast(federation, adversaries)
-    cast = {} if adversaries is None else {"adversaries": adversaries}
 
     def accuracies(coalitions: Coalitions) -> FloatArray:
         amounts = coalitions * federation.sizes
@@ -282,9 +265,8 @@ def federation_game(
         for lo in range(0, len(sizes), _TOGETHER):
             part = sizes[lo : lo + _TOGETHER]
             reached = train(
-                federation, architecture, local, part, seed=seed, every_round=False,
-                device=device, **cast,
-            )  # fmt: skip
+                federation, architecture, local, part, seed=seed, every_round=False, device=device
+            )
             values[lo : lo + _TOGETHER] = reached[:, 0]
         return values
 

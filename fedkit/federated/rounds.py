@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from fedkit.checks import brief, choice, function, having, numbers, one_line, whole
 from fedkit.estimators import Estimator
 from fedkit.extras import bar
-from fedkit.federated.adversaries import Adversaries, check_cast
 from fedkit.federated.federation import Federation
 from fedkit.federated.history import History
 from fedkit.federated.round_games import game_of_updates
@@ -498,7 +497,8 @@ class _Run:
         return list((ended.to(self.device) - start).split([len(ids) for ids in chosen]))
 
     def received(self, replicate: _Replicate, ids: IntArray, updates: Tensor, t: int) -> Round:
-        """The round as it reaches the server: after the attack, and without broken updates."""
+        """The round as it reaches the server: after attacks, and without broken updates."""
+        updates = replicate.federation.sent(updates, ids.tolist(), replicate.stream(t))
         r = Round(
             t, self.model, replicate.model, updates, ids, replicate.table.sizes[ids],
             replicate.evaluator, self.plan.local, self.plan.weighting, replicate.stream(t),
@@ -576,8 +576,8 @@ def run(
         Called with every round and its valuation; the numbers that it returns, by names that
         the history does not have, join it.
     attack : callable or None
-        Maps a round to the updates that reach the server, float32[k, P]; that of
-        ``fk.Adversaries`` comes with the federations of their ``data``.
+        Maps a round to the updates that reach the server, float32[k, P], after what the
+        federation's adversaries do.
     progress : bool
         Show a progress bar.
 
@@ -635,10 +635,6 @@ def _checked(
     for name, given in (("probe", probe), ("attack", attack)):
         if given is not None:
             function(name, given)
-    actors = getattr(attack, "__self__", None)
-    if attack is None or isinstance(actors, Adversaries):  # of another function nothing is known
-        for federation in federations:
-            check_cast(federation, actors)
     if len(federations) != len(seeds) or len(set(seeds)) != len(seeds) or not seeds:
         raise ValueError(
             f"{len(federations)} federations and seeds {seeds}; "

@@ -19,15 +19,18 @@ from fedkit.arena import World
 from fedkit.checks import one_line
 from fedkit.datasets import Dataset
 from fedkit.federated.adversaries import (
-    Adversaries,
     FeatureNoise,
     FreeRider,
     LabelNoise,
     RandomUpdate,
     ScaledUpdate,
-    UpdateAttack,
 )
-from fedkit.federated.federation import Federation, Transform, make_federation
+from fedkit.federated.federation import (
+    Federation,
+    Transform,
+    UpdateAttack,
+    make_federation,
+)
 from fedkit.federated.partition import IID, Dirichlet, Mavericks, Partitioner, QuantitySkew
 from fedkit.federated.policies import UniformSelection, draw
 from fedkit.federated.rounds import ClientTable, Plan
@@ -218,8 +221,7 @@ def plant(s: Scenario, seed: int) -> Planted:
         noise = FeatureNoise(1 - quality[r]) if name == "feature-noise" else by_label
         attacks[int(client[r])] = _SENT.get(name, noise)
     late = {int(i): start for i in client[last]} if name == "late" else {}
-    adversaries = Adversaries(attacks)
-    f = adversaries.data(replace(f, clients=tuple(f.clients[r] for r in role)))
+    f = replace(f, clients=tuple(f.clients[r] for r in role)).with_adversaries(attacks)
     present = np.ones((s.rounds, n), dtype=bool)
     for i, first in late.items():
         present[:first, i] = False
@@ -227,7 +229,7 @@ def plant(s: Scenario, seed: int) -> Planted:
     world = World(
         f, build(s.model, f.input_shape, f.n_classes),
         Plan(s.rounds, n if s.participants >= s.clients else s.participants, s.local), seed,
-        adversaries, LateJoiners(late) if late else UniformSelection(), present, repr(s),
+        LateJoiners(late) if late else UniformSelection(), present, repr(s),
     )  # fmt: skip
     return Planted(
         world, role, quality[role], bad[role],

@@ -94,6 +94,8 @@ def _file_name(f: Federation, arch: Model, local: LocalSGD, seed: int) -> str:
         digest.update(repr((arch.module, arch.keys)).encode())
         for tensor in (arch.start, *arch.module.parameters(), *arch.module.buffers()):
             digest.update(tensor.detach().double().cpu().numpy().tobytes())
+    if f.attacks:
+        digest.update(repr(sorted(f.attacks.items())).encode())
     for x, y in (*map(f.client_data, range(f.n_clients)), (f.x_test, f.y_test)):
         digest.update(x.cpu().numpy().tobytes())
         digest.update(y.cpu().numpy().tobytes())

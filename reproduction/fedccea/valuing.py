@@ -17,7 +17,7 @@ import torch
 
 from fedkit.estimators import TruncatedMonteCarlo, estimate_many
 from fedkit.extras import bar
-from fedkit.federated.adversaries import Adversaries, Backdoor, LabelNoise
+from fedkit.federated.adversaries import Backdoor, LabelNoise
 from fedkit.federated.federation import Federation, Transform, make_federation
 from fedkit.federated.partition import IID, ClassesPerClient, Partitioner
 from fedkit.federated.retraining import (
@@ -92,7 +92,7 @@ def federation(s: Setting, seed: int) -> Federation:
         "pattern": Pattern, "backdoor": Backdoor,
     }  # fmt: skip
     attack = attacks[kind](int(percent) / 100)
-    return Adversaries.of((attack, s.noisy_clients().tolist())).data(made)
+    return made.with_adversaries(dict.fromkeys(s.noisy_clients().tolist(), attack))
 
 
 def halves(f: Federation, seed: int) -> tuple[Federation, Federation]:

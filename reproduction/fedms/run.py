@@ -17,8 +17,12 @@ import numpy.typing as npt
 
 from fedkit.estimators import Estimator, GTGShapley, estimate, estimate_many
 from fedkit.federated import adversaries
-from fedkit.federated.adversaries import Adversaries
-from fedkit.federated.federation import Federation, Transform, make_federation
+from fedkit.federated.federation import (
+    Federation,
+    Transform,
+    UpdateAttack,
+    make_federation,
+)
 from fedkit.federated.history import History
 from fedkit.federated.partition import IID, Dirichlet, Mavericks
 from fedkit.federated.policies import (
@@ -72,14 +76,14 @@ Scores = dict[str, npt.NDArray[np.float64]]
 Named = Literal["accuracy", "negative_loss", "class_accuracy"]
 
 
-def adversaries_of(s: Setting, n_classes: int) -> Adversaries:
+def adversaries_of(s: Setting, n_classes: int) -> dict[int, Transform | UpdateAttack]:
     """Return who misbehaves: the last clients, `adversaries` of each kind (section 5.1)."""
-    parts: tuple[Transform | adversaries.UpdateAttack, ...] = (
+    parts: tuple[Transform | UpdateAttack, ...] = (
         adversaries.LabelFlip(n_classes), adversaries.RandomData(n_classes),
         adversaries.RandomUpdate(), adversaries.FreeRider(),
     )  # fmt: skip
     ids = np.arange(s.clients, s.everybody).reshape(len(KINDS), s.adversaries)
-    return Adversaries.of(*((part, group.tolist()) for part, group in zip(parts, ids, strict=True)))
+    return {int(i): part for part, group in zip(parts, ids, strict=True) for i in group}
 
 
 def fedms(s: Setting) -> FedMS:
@@ -154,7 +158,7 @@ def federation(s: Setting, seed: int) -> Federation:
         made = _shrink(made, s, seed)
     if s.poisoned:
         made = _poison(made, s)
-    return adversaries_of(s, made.n_classes).data(made) if s.adversaries else made
+    return made.with_adversaries(adversaries_of(s, made.n_classes)) if s.adversaries else made
 
 
 def maverick_classes(made: Federation, s: Setting) -> np.ndarray:
@@ -215,10 +219,7 @@ def simulate(
         utility=utility or own,
         evaluate_every=s.evaluate_every,
     )
-    attack = adversaries_of(s, n_classes).attack if s.adversaries else None
-    return common.lockstep(
-        s, federations, strategy(s, n_classes), plan, seeds, attack=attack, **options
-    )
+    return common.lockstep(s, federations, strategy(s, n_classes), plan, seeds, **options)
 
 
 def reward_probe(s: Setting) -> Probe:
