@@ -7,7 +7,7 @@ Colours are Okabe and Ito's, which colour-blind readers can tell apart, less bla
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, cast
 
@@ -21,27 +21,16 @@ need("matplotlib", extra="run")
 
 from matplotlib import patheffects  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
-from matplotlib.axis import Axis  # noqa: E402
-from matplotlib.colors import LinearSegmentedColormap  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
-from matplotlib.ticker import (  # noqa: E402
-    AutoLocator,
-    FuncFormatter,
-    LogLocator,
-    MaxNLocator,
-    NullFormatter,
-)
+from matplotlib.ticker import AutoLocator, MaxNLocator  # noqa: E402
 
-__all__ = ["INK", "MARKERS", "PALETTE", "Picture", "bars_with_errors", "panels"]
+__all__ = ["INK", "PALETTE", "Picture", "bars_with_errors", "panels"]
 
 FloatArray = NDArray[np.float64]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 INK = "#767676"  # contrast 4.5:1 on white, 4.1:1 on #121212
 WIDTH = 7.2  # inches, every figure
-_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
 _STEPS = [digit * 10**k for k in range(9) for digit in (1, 2, 5)]
-HEAT = LinearSegmentedColormap.from_list("fedkit", ["#D9E9F4", "#7FBCE3", "#0072B2", "#00476F"])
 # a black line with a white edge is seen on white, on dark and on every bar
 CROWDED = 60  # bars that leave no room for outlines and hatches
 ERROR_BAR: dict[str, Any] = {
@@ -89,38 +78,6 @@ def panels(
             spine.set_color(INK)
         axis.tick_params(which="both", colors=INK, labelsize=9)
     return picture, axes
-
-
-def looks(hue: Iterable[object], order: Sequence[str] | None) -> dict[str, dict[str, Any]]:
-    """Return colour, marker and dashes of each series, fixed by its place in `order`."""
-    present = [str(name) for name in dict.fromkeys(hue)]
-    names = list(order) if order is not None else present
-    if set(present) - set(names):
-        raise ValueError(f"order is {names}; it misses {sorted(set(present) - set(names))}")
-    return {
-        name: {
-            "color": PALETTE[i % len(PALETTE)],
-            "marker": MARKERS[i % len(MARKERS)],
-            "linestyle": _DASHES[(i + 2 * (i // len(PALETTE))) % len(_DASHES)],
-        }
-        for i, name in enumerate(names)
-    }
-
-
-def logarithmic(side: Axis, name: str) -> None:
-    """Make one side ("x" or "y") of an axes logarithmic, with few and plain labels.
-
-    Matplotlib's own labels of a range below one decade run into each other.
-    """
-    axis = side.axes
-    axis.set_xscale("log") if name == "x" else axis.set_yscale("log")
-    low, high = side.get_view_interval()
-    if high / low < 300:
-        side.set_major_locator(
-            LogLocator(subs=(1, 2, 5) if high / low > 4 else (1, 1.5, 2, 3, 5, 7))
-        )
-        side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-    side.set_minor_formatter(NullFormatter())
 
 
 def finish(

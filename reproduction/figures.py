@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from matplotlib.ticker import MaxNLocator
+from matplotlib.axis import Axis
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike
 
 from fedkit.intervals import Interval, mean_interval
 from fedkit.plots import (
-    HEAT,
     INK,
-    MARKERS,
     PALETTE,
     FloatArray,
     Picture,
     bars_with_errors,
     finish,
-    logarithmic,
-    looks,
     panels,
 )
 from reproduction.widgets import Shown, finder, slider, table
@@ -36,6 +34,42 @@ __all__ = [
     "finder", "finish", "forests", "lines", "logarithmic", "looks", "panels", "scatter_estimates",
     "slider", "stacked", "table",
 ]  # fmt: skip
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
+_DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
+HEAT = LinearSegmentedColormap.from_list("fedkit", ["#D9E9F4", "#7FBCE3", "#0072B2", "#00476F"])
+
+
+def looks(hue: Iterable[object], order: Sequence[str] | None) -> dict[str, dict[str, Any]]:
+    """Return colour, marker and dashes of each series, fixed by its place in `order`."""
+    present = [str(name) for name in dict.fromkeys(hue)]
+    names = list(order) if order is not None else present
+    if set(present) - set(names):
+        raise ValueError(f"order is {names}; it misses {sorted(set(present) - set(names))}")
+    return {
+        name: {
+            "color": PALETTE[i % len(PALETTE)],
+            "marker": MARKERS[i % len(MARKERS)],
+            "linestyle": _DASHES[(i + 2 * (i // len(PALETTE))) % len(_DASHES)],
+        }
+        for i, name in enumerate(names)
+    }
+
+
+def logarithmic(side: Axis, name: str) -> None:
+    """Make one side ("x" or "y") of an axes logarithmic, with few and plain labels.
+
+    Matplotlib's own labels of a range below one decade run into each other.
+    """
+    axis = side.axes
+    axis.set_xscale("log") if name == "x" else axis.set_yscale("log")
+    low, high = side.get_view_interval()
+    if high / low < 300:
+        side.set_major_locator(
+            LogLocator(subs=(1, 2, 5) if high / low > 4 else (1, 1.5, 2, 3, 5, 7))
+        )
+        side.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    side.set_minor_formatter(NullFormatter())
 
 
 def grid(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fedkit.plots import INK, MARKERS, PALETTE, Picture, finish, looks, panels
+from fedkit.plots import INK, PALETTE, Picture, finish, panels
 from reproduction.fedccea import findings
 from reproduction.fedccea.experiments import (
     DATA,
@@ -22,7 +22,7 @@ from reproduction.fedccea.experiments import (
     setting_name,
 )
 from reproduction.fedccea.findings import RUN, Evaluation, intervals, of, wide
-from reproduction.figures import curves_with_bands, forests
+from reproduction.figures import MARKERS, curves_with_bands, forests, looks
 from reproduction.overviews import where
 
 if TYPE_CHECKING:
