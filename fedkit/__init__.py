@@ -9,11 +9,12 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fedkit.extras import homes, later
+from fedkit.extras import lazy
 
 __version__ = "0.1.0"
 
-_HOMES = homes(
+_names, _get = lazy(
+    "fedkit",
     {
         "federated": "ClassCosine ClientTable Dirichlet Estimated Exact Federation "
         "History IID LeaveOneOut Mavericks NoValue Plan Proportional RandomValues ShuffledValues "
@@ -31,13 +32,12 @@ _HOMES = homes(
         "coalition_index glove leave_one_out normalise parallel random_unanimity_sum remember "
         "shapley table_game tabulate total unanimity weighted_majority",
         "streams": "Streams",
-    }
+    },
 )
 
 _ROOMS = ("arena", "fedvalue", "games", "interop")
-_get = later("fedkit", _HOMES)
 
-__all__ = [*_HOMES, *_ROOMS]
+__all__ = [*_names, *_ROOMS]
 
 
 def __getattr__(name: str) -> Any:

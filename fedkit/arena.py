@@ -376,17 +376,17 @@ def in_units(valuation: Valuation) -> FloatArray:
 class RoundByRound:
     """A policy that values rounds, as a method: what it says of them is averaged.
 
-    `utility` is what its coalition games measure, and `told` what counts of a valuation.
+    `utility` is what its coalition games measure, and `credit` what counts of a valuation.
     """
 
     policy: Value
     sees: tuple[str, ...] = ()
     utility: str = "accuracy"
-    told: Callable[[Valuation], FloatArray] = in_units
+    credit: Callable[[Valuation], FloatArray] = in_units
 
     def values(self, view: View) -> FloatArray:
         """Say what each client is worth, averaged over rounds."""
-        return view.mean([self.told(v) for v in self.policy(view.rounds(self.utility))])
+        return view.mean([self.credit(v) for v in self.policy(view.rounds(self.utility))])
 
 
 class _Trajectories(RoundByRound):
@@ -771,8 +771,8 @@ def compare(
         try:
             played = play(method, w)
         except Exception as error:  # one that fails stops nobody else
-            told = str(error) if isinstance(error, ValueError) else repr(error)
-            failures[name] = " ".join(f"{name} failed: {told}".split())
+            reason = str(error) if isinstance(error, ValueError) else repr(error)
+            failures[name] = " ".join(f"{name} failed: {reason}".split())
             warn(failures[name])
             continue
         values[name] = played.values

@@ -22,10 +22,10 @@ def named_as(path: str | Path, suffix: str, instead: str = "") -> Path:
     if not place.name or place.is_dir():
         raise ValueError(f"{str(path)!r} is a folder; expected the name of a file")
     if place.suffix in _OTHERS - {suffix}:
-        told = f" ({instead})" if instead else ""
+        hint = f" ({instead})" if instead else ""
         raise ValueError(
             f"{place.name} is named like another kind of file; save writes {suffix}: "
-            f"{place.with_suffix(suffix).name}{told}"
+            f"{place.with_suffix(suffix).name}{hint}"
         )
     return place
 

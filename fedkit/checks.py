@@ -86,13 +86,13 @@ def having(name: str, value: Any, *attributes: str) -> Any:
     if not plain and all(hasattr(value, one) for one in attributes):
         return value
     lacking = " and no ".join(one for one in attributes if not hasattr(value, one))
-    told = f"it has no {lacking}"
+    reason = f"it has no {lacking}"
     if isinstance(value, type):
-        told = f"make one: {value.__name__}(...)"
+        reason = f"make one: {value.__name__}(...)"
     elif plain:
-        told = "text is none"
+        reason = "text is none"
     wanted = " and ".join(attributes)
-    raise ValueError(f"{name} is {_shown(value)}; expected an object with {wanted}; {told}")
+    raise ValueError(f"{name} is {_shown(value)}; expected an object with {wanted}; {reason}")
 
 
 def plain_array(values: Any) -> npt.NDArray[Any]:
@@ -136,8 +136,8 @@ def numbers(name: str, values: Any) -> npt.NDArray[np.float64]:
             raise TypeError("neither complex numbers nor dates are values")
         return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        told = " ".join(repr(values).split())[:60]
-        raise ValueError(f"{name} is {told}; expected an array of numbers") from error
+        reason = " ".join(repr(values).split())[:60]
+        raise ValueError(f"{name} is {reason}; expected an array of numbers") from error
 
 
 def vector(name: str, values: Any, length: int | None = None) -> npt.NDArray[np.float64]:
@@ -158,11 +158,11 @@ def vector(name: str, values: Any, length: int | None = None) -> npt.NDArray[np.
 def one_line(kind: C) -> C:
     """Let a dataclass print itself in one line: arrays by type and shape, collections by number."""
 
-    def told(self: Any) -> str:
+    def text(self: Any) -> str:
         parts = [f"{f.name}={brief(getattr(self, f.name))}" for f in fields(self) if f.repr]
         return f"{type(self).__name__}({', '.join(parts)})"
 
-    kind.__repr__ = told  # type: ignore[method-assign,assignment]
+    kind.__repr__ = text  # type: ignore[method-assign,assignment]
     return kind
 
 
@@ -189,12 +189,12 @@ def brief(value: Any) -> str:
 _FEW = 8
 
 
-def warn(told: str) -> None:
+def warn(sentence: str) -> None:
     """Warn at the line that called fedkit, however deep within it the doubt arose."""
     level, frame = 1, sys._getframe()
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "fedkit":
         level, frame = level + 1, frame.f_back
-    warnings.warn(told, stacklevel=level)
+    warnings.warn(sentence, stacklevel=level)
 
 
 def _range(low: float | None, high: float | None, above: bool = False) -> str:

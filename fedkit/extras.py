@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
 
-__all__ = ["bar", "homes", "later", "need"]
+__all__ = ["bar", "lazy", "need"]
 
 T = TypeVar("T")
 
@@ -48,20 +48,16 @@ def bar(items: Iterable[T], show: bool, unit: str, **options: Any) -> Iterable[T
     return shown
 
 
-def homes(files: Mapping[str, str]) -> dict[str, str]:
-    """Turn ``{"file": "A B"}`` into ``{"A": "file", "B": "file"}``, sorted by name."""
-    return dict(sorted((name, file) for file, names in files.items() for name in names.split()))
+def lazy(package: str, files: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any]]:
+    """Return a package's ``__all__`` and ``__getattr__``, which import a module when it is needed.
 
-
-def later(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's ``__getattr__`` that imports a module when one of its names is asked for.
-
-    `names` says in which module, relative to `package`, each name is.
+    `files` says of each module, relative to `package`, which names it has: ``{"file": "A B"}``.
     """
+    module_of = {name: file for file, names in files.items() for name in names.split()}
 
     def get(name: str) -> Any:
-        if name not in names:
+        if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{names[name]}"), name)
+        return getattr(importlib.import_module(f"{package}.{module_of[name]}"), name)
 
-    return get
+    return sorted(module_of), get

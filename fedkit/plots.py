@@ -154,8 +154,8 @@ def bars_with_errors(
         )
     spread = _spreads(tall, errors)
     if names is not None and (np.ndim(names) != 1 or len(names) != n):
-        told = len(names) if np.ndim(names) == 1 else repr(names)
-        raise ValueError(f"names are {told} for {n} clients; pass one per client")
+        given = len(names) if np.ndim(names) == 1 else repr(names)
+        raise ValueError(f"names are {given} for {n} clients; pass one per client")
     axis = panels(height=3.0)[1][0, 0]
     width, handles, places = 0.8 / len(tall), [], np.arange(n)
     crowded = n * len(tall) > CROWDED

@@ -5,9 +5,10 @@ What needs torch is imported when it is first used.
 
 from __future__ import annotations
 
-from fedkit.extras import homes, later
+from fedkit.extras import lazy
 
-_LATER = homes(
+__all__, __getattr__ = lazy(
+    __name__,
     {
         "adversaries": "Backdoor FeatureNoise FreeRider LabelFlip LabelNoise "
         "LabelPermutation RandomData RandomUpdate ScaledUpdate",
@@ -20,8 +21,5 @@ _LATER = homes(
         "retraining": "federation_game train_with_sizes",
         "round_games": "round_game",
         "rounds": "ClientTable Plan Round Strategy keep_latest keep_total run",
-    }
+    },
 )
-
-__all__ = list(_LATER)
-__getattr__ = later(__name__, _LATER)

@@ -270,18 +270,18 @@ def _positions(scheme: Partitioner, parts: Any, n_clients: int, size: int) -> li
     beyond = every[(every < 0) | (every >= size)]
     positions, times = np.unique(every, return_counts=True)
     if len(given) != n_clients:
-        told = f"{len(given)} parts"
+        fault = f"{len(given)} parts"
     elif odd:
         mask = odd[0].dtype.kind == "b"
-        told = "masks (np.flatnonzero makes positions of one)" if mask else brief(odd[0])
+        fault = "masks (np.flatnonzero makes positions of one)" if mask else brief(odd[0])
     elif len(beyond):
-        told = f"the position {beyond[0]}"
+        fault = f"the position {beyond[0]}"
     elif len(positions) < len(every):
-        told = f"the position {positions[times > 1][0]} twice"
+        fault = f"the position {positions[times > 1][0]} twice"
     else:
         return [part.astype(np.int64) for part in given]
     raise ValueError(
-        f"{type(scheme).__name__} dealt {told}; expected {n_clients} vectors of positions from 0 "
+        f"{type(scheme).__name__} dealt {fault}; expected {n_clients} vectors of positions from 0 "
         f"to {size - 1}, none of them twice"
     )
 

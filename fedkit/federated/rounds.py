@@ -225,12 +225,12 @@ _FORMS = {
 def check_policy(name: str, policy: object) -> None:
     """Refuse what has not the form of the policy `name`, and show the form."""
     kind = getattr(policy, "__name__", type(policy).__name__)
-    told = f"; make one: {kind}(...)" if isinstance(policy, type) else ""
+    advice = f"; make one: {kind}(...)" if isinstance(policy, type) else ""
     if isinstance(policy, Estimator):  # it values games, and is told how it would value rounds
-        told = f"; wrap it for rounds: fk.Estimated(fk.{kind}(), budget=60)"
-    if told or not callable(policy):
+        advice = f"; wrap it for rounds: fk.Estimated(fk.{kind}(), budget=60)"
+    if advice or not callable(policy):
         form = _FORMS[name]
-        raise ValueError(f"{name} is {brief(policy)}; expected a function {form}{told}")
+        raise ValueError(f"{name} is {brief(policy)}; expected a function {form}{advice}")
 
 
 def keep_latest(table: ClientTable, ids: IntArray, valuation: Valuation) -> None:

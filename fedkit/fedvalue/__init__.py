@@ -6,9 +6,10 @@ protocol, ``http`` the same between processes.  Each name is imported when it is
 
 from __future__ import annotations
 
-from fedkit.extras import homes, later
+from fedkit.extras import lazy
 
-_NAMES = homes(
+__all__, __getattr__ = lazy(
+    __name__,
     {
         "columns": "VerticalData discretise joint_codes",
         "information": "PartyValues cmi_game mshapley_cmi mshapley_from_table",
@@ -16,11 +17,8 @@ _NAMES = homes(
         "protocol.parties": "count_securely",
         "report": "assess",
         "significance": "permutation_p_values",
-    }
+    },
 )
-
-__all__ = list(_NAMES)
-__getattr__ = later(__name__, _NAMES)
 
 
 def __dir__() -> list[str]:

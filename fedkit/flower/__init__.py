@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from fedkit.extras import homes, later
+from fedkit.extras import lazy
 
-_HOMES = homes({"valued": "Valued to_arrays to_row"})
-
-__all__ = list(_HOMES)
-__getattr__ = later(__name__, _HOMES)
+__all__, __getattr__ = lazy(__name__, {"valued": "Valued to_arrays to_row"})

@@ -57,7 +57,7 @@ def to_arrays(model: Model, row: torch.Tensor) -> ArrayRecord:
 
 
 class _Unsaid:
-    """Stands for the local training that nobody told."""
+    """Stands for a local training that is not known."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -270,10 +270,10 @@ class Valued(Strategy):
         """
         size = 1
         try:
-            told = int(_metrics(message)[self._size_key])  # type: ignore[arg-type]
-            if not 0 < told <= _MOST_SAMPLES:
+            stated = int(_metrics(message)[self._size_key])  # type: ignore[arg-type]
+            if not 0 < stated <= _MOST_SAMPLES:
                 return None, size
-            size = told
+            size = stated
             ((key, arrays),) = message.content.array_records.items()
             if {name: array.numpy().shape for name, array in arrays.items()} != self._shapes:
                 return None, size
@@ -287,8 +287,10 @@ class Valued(Strategy):
         """Give new nodes their numbers: first those that name one, then the others."""
 
         def named(message: Message) -> int:
-            told = message.content.config_records.get("fedkit", ConfigRecord()).get("client")
-            return told if isinstance(told, int) and 0 <= told < _MOST_CLIENTS else _MOST_CLIENTS
+            number = message.content.config_records.get("fedkit", ConfigRecord()).get("client")
+            if isinstance(number, int) and 0 <= number < _MOST_CLIENTS:
+                return number
+            return _MOST_CLIENTS
 
         new = [m for m in messages if m.metadata.src_node_id not in self.numbers]
         for message in sorted(new, key=lambda m: (named(m), m.metadata.src_node_id)):

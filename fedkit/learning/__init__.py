@@ -5,16 +5,14 @@ All of it needs torch and is imported when it is first used.
 
 from __future__ import annotations
 
-from fedkit.extras import homes, later
+from fedkit.extras import lazy
 
-_LATER = homes(
+__all__, __getattr__ = lazy(
+    __name__,
     {
         "device": "for_each",
         "evaluation": "Evaluator Prepared share_right",
         "models": "Model build model_of",
         "training": "LocalSGD train_clients",
-    }
+    },
 )
-
-__all__ = list(_LATER)
-__getattr__ = later(__name__, _LATER)

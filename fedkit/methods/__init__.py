@@ -5,9 +5,10 @@ What needs torch is imported when it is first used.
 
 from __future__ import annotations
 
-from fedkit.extras import homes, later
+from fedkit.extras import lazy
 
-_LATER = homes(
+__all__, __getattr__ = lazy(
+    __name__,
     {
         "baselines": "CosineValues FedEMD GreedyFed Oracle OracleWeights PowerOfChoice "
         "RunningCosine RunningValue SFedAvg cosine_game",
@@ -18,8 +19,5 @@ _LATER = homes(
         "fedtsv": "ContributionWeights FedTSV TrajectoryValues gram_matrix reference_updates "
         "trajectory_game",
         "one_round": "value",
-    }
+    },
 )
-
-__all__ = list(_LATER)
-__getattr__ = later(__name__, _LATER)

@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-from fedkit.extras import homes, later
+from fedkit.extras import lazy
 
-_HOMES = homes(
+__all__, __getattr__ = lazy(
+    __name__,
     {
         "federations": "SCENARIOS Scenario plant",
         "experiments": "scenarios",
         "measures": "BETTER MEASURES board interval measure ranking summary",
         "comparison": "Entered measures_of run",
-    }
+    },
 )
-
-__all__ = list(_HOMES)
-__getattr__ = later(__name__, _HOMES)
