@@ -41,7 +41,7 @@ class Shown:
 def typeset(text: str) -> str:
     """Give numbers their minus, which a hyphen is not, and keep intervals on one line."""
     text = re.sub(r"(?<![\w.)\]])-(?=\d)", "−", text)
-    whole = r"\[[^][a-zA-Z]*\](?: \*)?| ± "  # an interval and its star
+    whole = r"\[[^][a-zA-Z]*\](?: \*)?| ± |\bn = \d+|\d / \d"  # an interval and its star
     return re.sub(whole, lambda found: found[0].replace(" ", "\u00a0"), text)
 
 

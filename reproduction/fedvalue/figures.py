@@ -84,24 +84,25 @@ def overlap(own: Ints, a: Ints, b: Ints, label: Ints) -> Picture:
     known, both = mutual_information(own, label), conditional(joint_codes(a, b), label, own)
     blue, red, green = PALETTE[:3]
     bars: list[Any] = [
-        (0, INK, 0, entropy(label), 0, "all about the label"),
-        (1, blue, 0, known, 1, "the buyer knows"),
+        (0, INK, 0, entropy(label), "", "all about the label"),
+        (1, blue, 0, known, "full", "the buyer knows"),
     ]
     for row, color, x, name in ((2, red, a, "A"), (3, green, b, "B")):
         adds = conditional(x, label, own)
         overlapping = mutual_information(x, label) - adds
         start = known if row == 2 else known + both - adds
-        bars += [(row, color, known - overlapping, overlapping, 0.35, "")]
-        bars += [(row, color, start, adds, 1, f"{name} adds")]
+        bars += [(row, color, known - overlapping, overlapping, "////", "")]
+        bars += [(row, color, start, adds, "full", f"{name} adds")]
     paid = mshapley_cmi(own, label, [a, b]).values
-    bars += [(4, blue, 0, known, 1, "the buyer's own"), (4, red, known, paid[0], 1, "paid to A")]
-    bars += [(4, green, known + paid[0], paid[1], 1, "paid to B")]
+    bars += [(4, blue, 0, known, "full", "the buyer's own")]
+    bars += [(4, red, known, paid[0], "full", "paid to A")]
+    bars += [(4, green, known + paid[0], paid[1], "full", "paid to B")]
     axis = plots.panels(height=3.1)[1][0, 0]
-    for row, color, start, width, alpha, text in bars:
-        look = {"facecolor": color if alpha else "none", "edgecolor": color, "alpha": alpha or 1}
-        axis.barh(row, width, 0.62, left=start, **look)
+    for row, color, start, width, fill, text in bars:
+        look = {"facecolor": color} if fill == "full" else {"facecolor": "none", "hatch": fill}
+        axis.barh(row, width, 0.62, left=start, edgecolor=color, **look)
         words = {"ha": "center", "va": "center", "fontsize": 8.5}
-        axis.text(start + width / 2, row, text, color="white" if row else INK, **words)
+        axis.text(start + width / 2, row, text, color="black" if row else INK, **words)
     for at in (known + both - conditional(b, label, own), known + conditional(a, label, own)):
         axis.plot([at, at], [1.5, 4.4], color=INK, linestyle=(0, (2, 3)))
     axis.set_yticks([])
@@ -422,8 +423,8 @@ def leaks(e: Evaluation) -> Picture:
             cuts = [found[metric, name, *at] for at in kept]
             rows = np.array([[*_DEFENCES].index(at) for at in kept]) + 0.22 * (j - 1)
             low, high = [i.low for i in cuts], [i.high for i in cuts]
-            sure = [0.3 if min(i.mean, 100 - i.mean) < 1e-9 else 1.0 for i in cuts]
-            axis.hlines(rows, low, high, color=PALETTE[j], linewidth=1.6, alpha=sure)
+            dots = [":" if min(i.mean, 100 - i.mean) < 1e-9 else "-" for i in cuts]
+            axis.hlines(rows, low, high, color=PALETTE[j], linewidth=1.6, linestyles=dots)
             look = {"color": PALETTE[j], "markersize": 5, "label": name.capitalize()}
             handles += axis.plot([i.mean for i in cuts], rows, plots.MARKERS[j], **look)
         axis.set_yticks(range(len(_DEFENCES)), _DEFENCES.values())
