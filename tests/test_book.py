@@ -56,6 +56,7 @@ def remote(address: str) -> bool:
 
 # ----------------------------------------------------------------------------- reading
 
+MOST_INTERVALS = 3
 MOST_MINUTES = 25
 MOST_LINES = 300
 
@@ -68,6 +69,18 @@ def test_a_chapter_can_be_read_in_one_sitting(page: str) -> None:
     found = reading(HTML / f"{page}.html")
     assert replace(found, code=0).minutes <= MOST_MINUTES  # the text; code is read or run beside it
     assert found.code <= MOST_LINES
+
+
+@each_page
+def test_a_paragraph_has_at_most_three_intervals(page: str) -> None:
+    """Figures and tables have room for more."""
+    shown = copy.copy(article(page))
+    for other in shown.select(".cell_output, figure, table"):
+        other.extract()
+    number = r"[−+-]?\d[\d.,]*%?"
+    texts = [p.get_text() for p in shown.select("p, li:not(:has(p))")]
+    found = {t: len(re.findall(rf"\[{number}, {number}\]", t)) for t in texts}
+    assert not {t: n for t, n in found.items() if n > MOST_INTERVALS}
 
 
 MINUTES = {"ten": 10, "fifteen": 15, "twenty": 20, "forty": 40}
