@@ -98,6 +98,33 @@ def own(value, aggregate, select=None, participants=4):
     return fk.run([SETTING.federation()], arch, rule, plan, [SETTING.seed], device="cpu")
 
 
+def test_without_validation_data_a_model_will_do_for_values_of_updates():
+    inner, arch = FedAvg(fraction_evaluate=0.0), SETTING.architecture()
+    valued = Valued(inner, fk.CosineValues(), arch.module, seed=SETTING.seed)
+    start(valued, Loop())
+    beside = strategy(value=fk.CosineValues())
+    start(beside, Loop())
+    ours, theirs = ([row["value"] for row in v.history.clients] for v in (valued, beside))
+    assert ours == theirs
+    with pytest.raises(ValueError, match="asks for a utility, and Valued got a model alone"):
+        start(Valued(inner, fk.Exact(), arch), Loop(), rounds=1)
+
+
+def test_a_ledger_keeps_each_round_and_counts_on(tmp_path):
+    ledger = fk.Ledger(tmp_path / "values.db")
+    estimated = fk.Estimated(fk.PermutationSampling(), 30)
+    valued = strategy(value=estimated, ledger=ledger)
+    start(valued, Loop(), rounds=2)
+    assert ledger.rounds == [1, 2]
+    shares = np.array([row["value"] for row in valued.history.clients]).reshape(2, 4)
+    frame = fk.Ledger(tmp_path / "values.db").to_frame()
+    assert frame.client.tolist() == ["0", "1", "2", "3"] * 2
+    scale = frame.value.to_numpy().reshape(2, 4) / shares  # the ledger has the utility's units
+    assert_close(scale, scale[:, :1].repeat(4, 1), relative=1e-6)
+    start(strategy(ledger=ledger), Loop(), rounds=1)
+    assert ledger.rounds == [1, 2, 3]
+
+
 @pytest.mark.parametrize("value", [fk.Exact(), fk.Estimated(fk.PermutationSampling(), 30)])
 def test_values_and_weights_are_those_of_our_own_loop(value):
     ours = own(value, fk.Softmax())

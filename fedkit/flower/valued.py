@@ -25,8 +25,9 @@ from fedkit.federated.rounds import (
     keep_latest,
 )
 from fedkit.federated.rounds import Strategy as Policies
+from fedkit.games.ledger import Ledger
 from fedkit.learning.evaluation import Evaluator
-from fedkit.learning.models import Model
+from fedkit.learning.models import Model, model_of
 from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
 
@@ -38,6 +39,11 @@ from flwr.serverapp.strategy import Strategy  # noqa: E402
 
 __all__ = ["Valued", "to_arrays", "to_row"]
 
+_NO_LOCAL = "this valuation asks how clients train; give local=fk.LocalSGD(...)"
+_NO_DATA = (
+    "this valuation asks for a utility, and Valued got a model alone; give fk.Evaluator(model, "
+    "x_val, y_val), or a valuation that looks at updates only, such as fk.CosineValues()"
+)
 _MOST_CLIENTS = 1 << 16  # no client may ask for a larger number
 _MOST_SAMPLES = 1 << 40  # nor claim more samples: sums of sizes stay exact
 
@@ -56,13 +62,16 @@ def to_arrays(model: Model, row: torch.Tensor) -> ArrayRecord:
     return ArrayRecord(model.state(row.cpu()))
 
 
-class _Unsaid:
-    """Stands for a local training that is not known."""
+class _Missing:
+    """Stands for what nobody gave, and says so when a valuation asks for it."""
+
+    def __init__(self, sentence: str, **given: Any) -> None:
+        self.__dict__.update(given, _sentence=sentence)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise ValueError("this valuer asks how clients train; give local=fk.LocalSGD(...)")
+        raise ValueError(self._sentence)
 
 
 class Valued(Strategy):
@@ -78,9 +87,10 @@ class Valued(Strategy):
         Such as ``FedAvg(fraction_evaluate=0.0)``.
     value, remember, outputs
         As in ``fk.Strategy``.
-    evaluator : Evaluator
+    evaluator : Evaluator, Model or torch.nn.Module
         Utility on the server's validation set; its model has the state that clients
-        send: ``ArrayRecord(module.state_dict())``.
+        send: ``ArrayRecord(module.state_dict())``.  The model alone will do for a valuation that
+        looks at updates only, such as ``fk.CosineValues()``.
     select, participants : callable, int, optional
         Keeps so many of the nodes that `inner` has sampled; all are asked until one has replied.
         ``label_counts`` and ``losses`` stay unknown.
@@ -96,6 +106,9 @@ class Valued(Strategy):
         How clients train, for the valuers that ask (``fk.FedTSV``).
     weighting : {"size", "uniform"}
         How a coalition's updates are averaged.
+    ledger : fk.Ledger, optional
+        Where the values of a round are written down before the next one begins, by the clients'
+        numbers; rounds count on from those it holds.
     seed : int
         Root of the random streams of valuation and selection.
 
@@ -114,7 +127,7 @@ class Valued(Strategy):
         self,
         inner: Strategy,
         value: Value,
-        evaluator: Evaluator,
+        evaluator: Evaluator | Model | torch.nn.Module,
         *,
         select: Select | None = None,
         participants: int | None = None,
@@ -125,10 +138,17 @@ class Valued(Strategy):
         test: Evaluator | None = None,
         local: LocalSGD | None = None,
         weighting: Literal["size", "uniform"] = "size",
+        ledger: Ledger | None = None,
         seed: int = 0,
     ) -> None:
         having("inner", inner, "configure_train", "aggregate_train")
-        having("evaluator", evaluator, "model", "prepare", "evaluate")
+        judge: Any = evaluator
+        if isinstance(evaluator, Model | torch.nn.Module):
+            judge = _Missing(_NO_DATA, model=model_of(evaluator))
+        else:
+            having("evaluator", evaluator, "model", "prepare", "evaluate")
+        if ledger is not None:
+            having("ledger", ledger, "add", "rounds")
         if (select is None) != (participants is None):
             raise ValueError("select and participants belong together; give both or neither")
         if newcomers is not None and select is None:
@@ -146,11 +166,15 @@ class Valued(Strategy):
             having("test", test, "utilities")
         if local is not None:
             having("local", local, "lr", "n_steps")
-        self.inner, self.value, self.evaluator, self.test = inner, value, evaluator, test
+        self.inner, self.value, self.test = inner, value, test
+        self.evaluator = judge
         self.select, self.participants = select, participants
         self.newcomers = participants if newcomers is None else newcomers
         self.aggregate, self.remember, self.outputs = aggregate, remember, outputs
-        self.local: Any = local or _Unsaid()
+        self.local: Any = local or _Missing(_NO_LOCAL)
+        self.ledger = ledger
+        written = [] if ledger is None else ledger.rounds
+        self._before = max((n for n in written if isinstance(n, int)), default=0)
         self.weighting: Literal["size", "uniform"] = weighting
         self.streams = Streams(seed)
         self.history = History()
@@ -231,6 +255,8 @@ class Valued(Strategy):
         table.counts[r.participants] += 1
         table.missed[unusable] += 1
         self.remember(table, r.participants, valuation)
+        if self.ledger is not None:
+            self.ledger.add(self._before + server_round, valuation, r.participants)
 
         weights = np.full(len(good), np.nan)
         if self.aggregate is not None:
