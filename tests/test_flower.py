@@ -100,7 +100,7 @@ def own(value, aggregate, select=None, participants=4):
 
 def test_without_validation_data_a_model_will_do_for_values_of_updates():
     inner, arch = FedAvg(fraction_evaluate=0.0), SETTING.architecture()
-    valued = Valued(inner, fk.CosineValues(), arch.module, seed=SETTING.seed)
+    valued = Valued(inner, fk.CosineValues(), arch, seed=SETTING.seed)
     start(valued, Loop())
     beside = strategy(value=fk.CosineValues())
     start(beside, Loop())

@@ -27,7 +27,7 @@ from fedkit.federated.rounds import (
 from fedkit.federated.rounds import Strategy as Policies
 from fedkit.games.ledger import Ledger
 from fedkit.learning.evaluation import Evaluator
-from fedkit.learning.models import Model, model_of
+from fedkit.learning.models import Model
 from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
 
@@ -87,7 +87,7 @@ class Valued(Strategy):
         Such as ``FedAvg(fraction_evaluate=0.0)``.
     value, remember, outputs
         As in ``fk.Strategy``.
-    evaluator : Evaluator, Model or torch.nn.Module
+    evaluator : Evaluator or Model
         Utility on the server's validation set; its model has the state that clients
         send: ``ArrayRecord(module.state_dict())``.  The model alone will do for a valuation that
         looks at updates only, such as ``fk.CosineValues()``.
@@ -127,7 +127,7 @@ class Valued(Strategy):
         self,
         inner: Strategy,
         value: Value,
-        evaluator: Evaluator | Model | torch.nn.Module,
+        evaluator: Evaluator | Model,
         *,
         select: Select | None = None,
         participants: int | None = None,
@@ -143,8 +143,8 @@ class Valued(Strategy):
     ) -> None:
         having("inner", inner, "configure_train", "aggregate_train")
         judge: Any = evaluator
-        if isinstance(evaluator, Model | torch.nn.Module):
-            judge = _Missing(_NO_DATA, model=model_of(evaluator))
+        if isinstance(evaluator, Model):
+            judge = _Missing(_NO_DATA, model=evaluator)
         else:
             having("evaluator", evaluator, "model", "prepare", "evaluate")
         if ledger is not None:
