@@ -215,8 +215,9 @@ def _measured(report: Report) -> dict[str, str]:
         told[f"find-{name}"] = _shown(cut, digits, signed)
         if isinstance(row["paper"], str) and signed:
             told[f"find-{name}-printed"] = f"{float(row['paper']):+.1f}".replace("-", "−")
-    whole = differences(FedMS(report.records, report.store))["ms-whole"]
-    told["find-ms-whole"] = _shown(whole, 1, True)
+    found = differences(FedMS(report.records, report.store))
+    for name in ("whole", "tenth"):
+        told[f"find-ms-{name}"] = _shown(found[f"ms-{name}"], 1, True)
     unseen = report.store.frame("fedccea", "contribution", "laptop")
     for name, metric in (("ccea", "unseen.fedccea"), ("ccea-second", "unseen.connected")):
         part = unseen[unseen.metric == metric]
