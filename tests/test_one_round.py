@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -55,6 +56,14 @@ def test_many_clients_have_intervals_whatever_is_asked_for(count):
     assert not score.exact
     assert 6 * count <= score.evaluations <= 12 * count + 2
     game = fk.round_game(NET, NET, sent, sizes, X, Y, device="cpu")
+    assert score.info["utility"] == "accuracy"
+    by_loss, directions = (
+        fk.value(NET, NET, sent, sizes, X, Y, "negative_loss"),
+        fk.value(NET, NET, sent),
+    )
+    for other, kind in ((by_loss, "negative_loss"), (directions, "cosines of updates")):
+        with pytest.raises(ValueError, match=f"different kinds, accuracy and {kind}"):
+            fk.total([score, replace(other, seed=1)])
     none, everybody = game(np.repeat([[False], [True]], count, axis=1))
     assert score.values.sum() == pytest.approx(everybody - none)
 

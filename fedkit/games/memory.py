@@ -142,7 +142,7 @@ class Memory:
             self._file = open_table(self.path, "utilities", columns, "a game")
         return self._file
 
-    def _read_file(self) -> None:
+    def _read_file(self) -> Coalitions:
         """Learn what the file holds beyond what was read before: another process may write."""
         n = self.game.n_players
         found = self._open().execute(
@@ -152,7 +152,7 @@ class Memory:
         )
         entries = found.fetchall()
         if not entries:
-            return
+            return np.zeros((0, n), dtype=np.bool_)
         if entries[0][1] != n:
             raise ValueError(
                 f"{self.path} is of a game of {entries[0][1]} players and game has {n}; pass "
@@ -161,13 +161,15 @@ class Memory:
         self._read = entries[-1][0]
         packed = np.frombuffer(b"".join(entry[2] for entry in entries), dtype=np.uint8)
         bits = np.unpackbits(packed.reshape(len(entries), -1), axis=1, bitorder="little", count=n)
-        keys = keys_of(bits.view(np.bool_))
+        rows = bits.view(np.bool_)
+        keys = keys_of(rows)
         utilities = np.frombuffer(b"".join(entry[4] for entry in entries), dtype="<f8")
         if entries[0][3]:  # 0 outputs: the utility is one number and no vector
             utilities = utilities.reshape(len(entries), -1)
         new = self._known.missing(keys)
         if len(new):
             self._keep(keys[new], utilities[new].astype(np.float64))
+        return rows
 
     def _write_file(self, rows: Coalitions, utilities: Utilities) -> None:
         packed = np.packbits(rows, axis=1, bitorder="little")
@@ -185,15 +187,12 @@ class Memory:
 
     def recognise(self) -> None:
         """Refuse a file of another game, by a few coalitions of about half the players."""
-        self._read_file()
-        n, entries = self.game.n_players, self._open().execute("SELECT members FROM utilities")
-        packed = [np.frombuffer(members, dtype=np.uint8) for (members,) in entries]
-        if not packed:
+        there, n = self._read_file(), self.game.n_players
+        if not len(there):
             return
-        bits = np.unpackbits(np.stack(packed), axis=1, bitorder="little", count=n).view(np.bool_)
-        middle = np.argsort(np.abs(bits.sum(axis=1) - n / 2), kind="stable")[: len(bits) // 2 + 1]
+        middle = np.argsort(np.abs(there.sum(axis=1) - n / 2), kind="stable")[: len(there) // 2 + 1]
         places = np.linspace(0, len(middle) - 1, min(ASKED_AGAIN, len(middle))).astype(np.int64)
-        rows = bits[middle[places]]
+        rows = there[middle[places]]
         found, kept = self.game(rows), self._utilities[self._known.numbers(keys_of(rows))]
         if found.shape == kept.shape:
             differs = ~np.isclose(found, kept, rtol=SAME, atol=1e-12).reshape(len(rows), -1)
