@@ -276,7 +276,7 @@ def test_catalogue_agrees_with_the_packages():
 
 
 def test_commands(mnist, capsys):
-    main, root = pytest.importorskip("reproduction.commands").main, str(mnist[0])
+    main, root = pytest.importorskip("fedkit.__main__").main, str(mnist[0])
 
     def run(status, *words):
         assert main(["data", *words]) == status

@@ -23,8 +23,9 @@ from test_bookbuild import HEADER, PARAMETERS, cell
 
 import fedkit as fk
 from benchmarks import jobs
+from fedkit.__main__ import main
 from reproduction.arena import experiments
-from reproduction.commands import main
+from reproduction.book import cli
 
 
 @pytest.mark.filterwarnings("ignore")  # of packages about each other, and of shap's plots
@@ -107,7 +108,8 @@ def test_a_method_enters_the_arena_by_its_command(tmp_path: Path, monkeypatch, c
     sys.modules.pop("mine", None)
 
 
-def test_a_chapter_runs_with_other_parameters_and_its_page_says_so(tmp_path: Path) -> None:
+def test_a_chapter_runs_with_other_parameters_and_its_page_says_so(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(cli, "ROOT", tmp_path)
     page = tmp_path / "notebooks" / "page.md"
     page.parent.mkdir()
     program = """import fedkit as fk
@@ -118,7 +120,7 @@ print(fk.estimate(game, fk.PermutationSampling(), budget=9, seed=seed))"""
     (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: notebooks/page\n", "utf-8")
     printed = []
     for seed in (7, 8):
-        assert main(["book", "--root", str(tmp_path), "run", "page", "-p", "seed", str(seed)]) == 0
+        assert main(["book", "run", "page", "-p", "seed", str(seed)]) == 0
         cells = json.loads((tmp_path / "_runs" / "page.ipynb").read_text("utf-8"))["cells"]
         text = "\n".join("".join(cell["source"]) for cell in cells)
         assert f"fedkit book run page -p seed {seed}" in text
