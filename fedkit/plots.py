@@ -71,13 +71,18 @@ def panels(
     axes = picture.subplots(rows, columns, squeeze=False, sharey=share_y)
     for axis in axes.flat:
         axis.set_facecolor("none")
-        axis.grid(True, color=INK, alpha=0.22, linewidth=0.6)
-        axis.set_axisbelow(True)
-        for side, spine in axis.spines.items():
-            spine.set_visible(side in ("left", "bottom"))
-            spine.set_color(INK)
-        axis.tick_params(which="both", colors=INK, labelsize=9)
+        dress(axis)
     return picture, axes
+
+
+def dress(axis: Axes) -> None:
+    """Give axes the book's grid and ink."""
+    axis.grid(True, color=INK, alpha=0.22, linewidth=0.6)
+    axis.set_axisbelow(True)
+    for side, spine in axis.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color(INK)
+    axis.tick_params(which="both", colors=INK, labelsize=9)
 
 
 def finish(

@@ -183,7 +183,15 @@ def test_a_valuation_draws_itself():
     bars = axes.containers[0].lines[2][0].get_segments()  # low and high end of each
     assert [len(bar) == 2 and np.isfinite(bar).all() for bar in bars] == [False, False, True]
     many = estimate(random_unanimity_sum(4, 8, 1, 3), PermutationSampling(walks=20))
-    assert len(many.plot().containers) == 3
+    axes = many.plot()
+    assert len(axes.containers) == 3
+    assert [t.get_text() for t in axes.get_legend().get_texts()] == [
+        f"output {k}" for k in range(3)
+    ]
+    crowd = Valuation(np.arange(200.0), np.ones(200), 7, 6, "test").plot()
+    assert crowd.figure.get_figheight() < 10  # one screen
+    labels = [text.get_text() for text in crowd.get_yticklabels()]
+    assert labels == [str(i) for i in range(4, 200, 5)]
 
 
 def test_intervals_have_their_level_and_rankings_their_output():

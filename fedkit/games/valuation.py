@@ -224,25 +224,35 @@ class Valuation:
         """Draw the values with 95% intervals, the highest on top, and return matplotlib's axes.
 
         Of a vector-valued game every output has its dots.  A value without an interval is a dot
-        without a bar, and a player without a value has the lowest row, which is empty.
+        without a bar, and a player without a value has the lowest row, which is empty.  Of many
+        players every second name is shown, or every third, and so on.
 
         Parameters
         ----------
         ax : matplotlib.axes.Axes, optional
             Where to draw; a new figure by default.
         """
+        from fedkit.plots import PALETTE, dress
+
         if ax is None:
-            size = (6.0, 1.2 + 0.3 * self.n_players)
+            size = (7.2, 1.2 + min(0.3 * self.n_players, 8.0))
             _, ax = need("matplotlib.pyplot", "run").subplots(figsize=size, layout="constrained")
+            dress(ax)
         low, high = self.interval()
         halves = ((high - low) / 2).reshape(self.n_players, -1)
         columns = self.values.reshape(self.n_players, -1)
         order = np.argsort(-columns.mean(axis=1), kind="stable")[::-1]  # NaN first, at the bottom
         place = np.arange(self.n_players)
-        for values, half in zip(columns[order].T, halves[order].T, strict=True):
-            ax.errorbar(values, place, xerr=half, fmt="o", capsize=3)
-        ax.set_yticks(place, [self._labels()[i] for i in order], parse_math=False)
-        ax.set(xlabel="value", ylabel="player")
+        size = 6.0 if self.n_players <= 30 else 3.0
+        for k, (values, half) in enumerate(zip(columns[order].T, halves[order].T, strict=True)):
+            look = {"color": PALETTE[k % len(PALETTE)], "label": f"output {k}"}
+            ax.errorbar(values, place, xerr=half, fmt="o", markersize=size, **look)
+        named = np.sort(place[::-1][:: 1 + (self.n_players - 1) // 40])  # from the highest
+        labels = self._labels()
+        ax.set_yticks(named, [labels[order[i]] for i in named], parse_math=False)
+        if columns.shape[1] > 1:
+            ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+        ax.set(xlabel="value", ylabel="player", ylim=(-0.7, self.n_players - 0.3))
         ax.axvline(0.0, color="0.6", linewidth=0.8)
         return ax
 
