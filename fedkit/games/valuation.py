@@ -243,10 +243,10 @@ class Valuation:
         columns = self.values.reshape(self.n_players, -1)
         order = np.argsort(-columns.mean(axis=1), kind="stable")[::-1]  # NaN first, at the bottom
         place = np.arange(self.n_players)
-        size = 6.0 if self.n_players <= 30 else 3.0
+        dot = 6.0 if self.n_players <= 30 else 3.0
         for k, (values, half) in enumerate(zip(columns[order].T, halves[order].T, strict=True)):
             look = {"color": PALETTE[k % len(PALETTE)], "label": f"output {k}"}
-            ax.errorbar(values, place, xerr=half, fmt="o", markersize=size, **look)
+            ax.errorbar(values, place, xerr=half, fmt="o", markersize=dot, **look)
         named = np.sort(place[::-1][:: 1 + (self.n_players - 1) // 40])  # from the highest
         labels = self._labels()
         ax.set_yticks(named, [labels[order[i]] for i in named], parse_math=False)
