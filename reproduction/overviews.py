@@ -82,6 +82,13 @@ def by_method(frame: pd.DataFrame, metric: str = "accuracy", index: Any = "seed"
     return part.pivot_table(index=index, columns="method", values="value")
 
 
+def by_metric(frame: pd.DataFrame, prefix: str = "") -> pd.DataFrame:
+    """Pivot to a row per seed and a column per metric that begins so, without its beginning."""
+    part = frame[frame.metric.str.startswith(prefix)]
+    wide = part.pivot(index="seed", columns="metric", values="value")
+    return wide.rename(columns=lambda name: name.removeprefix(prefix))
+
+
 def lead(wide: Any, a: str, b: str) -> Interval:
     """How much more a has than b, paired by seed; of what is not there, nothing."""
     return paired_interval(wide[a] - wide[b] if {a, b} <= set(wide) else [])

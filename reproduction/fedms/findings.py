@@ -27,7 +27,7 @@ from reproduction.fedms.experiments import (
     STUDIED,
     VARIANTS,
 )
-from reproduction.overviews import by_method, lead, told, where
+from reproduction.overviews import by_method, by_metric, lead, told, where
 from reproduction.records import Store
 from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, UNJUDGED, join
 
@@ -116,10 +116,7 @@ class Evaluation(overviews.Evaluation):
 
     def rates(self, method: str) -> pd.DataFrame:
         """Percent of the rounds in which a client of each kind takes part, with bad ones about."""
-        part = self.with_bad[self.with_bad.method == method]
-        part = part[part.metric.str.startswith("rate.")]
-        wide = part.pivot(index="seed", columns="metric", values="value")
-        return wide.rename(columns=lambda name: name.removeprefix("rate."))
+        return by_metric(where(self.with_bad, method=method), "rate.")
 
     @cached_property
     def variants(self) -> pd.DataFrame:
@@ -134,16 +131,12 @@ class Evaluation(overviews.Evaluation):
 
     def five(self, scenario: str = "iid") -> pd.DataFrame:
         """Five clients that all take part: a row per seed, a column per metric."""
-        part = where(self.frame("five_clients"), scenario=scenario)
-        return part.pivot(index="seed", columns="metric", values="value")
+        return by_metric(where(self.frame("five_clients"), scenario=scenario))
 
     @cached_property
     def auc(self) -> pd.DataFrame:
         """Chance that a score puts clients in order, by kind and score: a row per seed."""
-        found = self.frame("detection")
-        found = found[found.metric.str.startswith("auc.")]
-        wide = found.pivot(index="seed", columns="metric", values="value")
-        return wide.rename(columns=lambda name: name.removeprefix("auc."))
+        return by_metric(self.frame("detection"), "auc.")
 
     @cache  # noqa: B019
     def tuned(self, method: str) -> tuple[pd.Series, pd.Series]:

@@ -220,7 +220,7 @@ def low_gain(e: Evaluation) -> Any:
     """Kendall's tau of {seeds} seeds' last values with those under 0.1, and points of final
     accuracy, with 95% intervals. The last row selects by 0.1 with other random draws.
     """
-    wide = e.frame("low_gain").pivot_table(index="seed", columns="metric", values="value")
+    wide = overviews.by_metric(e.frame("low_gain"))
     names = {"0.05": "0.05", "0.2": "0.2", "1": "1, as in equation (13)",
              "redrawn": "0.1, other draws"}  # fmt: skip
     rows = {

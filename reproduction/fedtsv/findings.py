@@ -383,7 +383,7 @@ def timings_table(frame: pd.DataFrame) -> pd.DataFrame:
     """
     rows = {}
     for k, part in frame.groupby("participants"):
-        wide = part.pivot(index="seed", columns="metric", values="value")
+        wide = overviews.by_metric(part)
         shortest = {way: wide[f"seconds.{way}"].min() for way in ("exact", "sampled", "averaged")}
         seconds = {way: f"{float(f'{x:.2g}'):g}" for way, x in shortest.items()}  # no exponents
         rows[k] = {
