@@ -34,10 +34,7 @@ def rates(e: Evaluation) -> Picture:
         for rate, change in RATES.items()
         for m, name in RIVALS.items()
     }
-    rows = {key: {"mean": i.mean, "low": i.low, "high": i.high} for key, i in leads.items()}
-    frame = pd.DataFrame.from_dict(rows, orient="index")
-    frame.index = pd.MultiIndex.from_tuples(rows)
-    return plots.forests({"": frame}, "FedTSV's lead (points)", columns=2)
+    return plots.forests({"": overviews.intervals(leads)}, "FedTSV's lead (points)", columns=2)
 
 
 def paid(moves: torch.Tensor, reference: torch.Tensor) -> dict[str, Any]:
