@@ -69,7 +69,9 @@ def measured(clients: int, method: str, seed: int) -> dict[str, float]:
         "seconds": seconds,
         "MiB": (after - before) / 1024,
         "error, %": 100 * np.sqrt(np.mean((found.values - truth) ** 2)) / truth.mean(),
-        "intervals that hold, %": 100 * np.mean((low <= truth) & (truth <= high)),
+        "intervals that hold, %": 100 * np.mean((low <= truth) & (truth <= high))
+        if np.isfinite(found.standard_errors).any()
+        else np.nan,
     }
 
 
@@ -88,7 +90,7 @@ def main() -> None:
     for name, form in (("seconds", "{:.2g}"), ("MiB", "{:.0f}"), ("error, %", "{:.2g}")):
         table[name] = [f"{float(form.format(x)):,.6g}" for x in table[name]]
     held = "intervals that hold, %"
-    table[held] = table[held].map("{:.0f}".format)
+    table[held] = ["none" if np.isnan(share) else f"{share:.0f}" for share in table[held]]
     table.to_csv(TABLE, index=False)
     print(table.to_string(index=False))
 
