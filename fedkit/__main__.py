@@ -16,7 +16,7 @@ from fedkit import __version__
 
 OWN_COMMANDS = {
     "data": "fedkit.datasets.commands",
-    "fedvalue": "fedkit.fedvalue.http",
+    "fedvalue": "fedkit.fedvalue.commands",
     "flower": "fedkit.flower.cli",
 }
 """The library's commands, and the module of each."""

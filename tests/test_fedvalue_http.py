@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ import pytest
 from test_fedvalue_report import DATA, NOISE, REAL, TASK, Y
 
 from fedkit import __main__ as cli
-from fedkit.fedvalue import http
+from fedkit.fedvalue import commands, http
 from fedkit.fedvalue.information import mshapley_cmi
 from fedkit.fedvalue.protocol.crypto import seal
 from fedkit.fedvalue.protocol.messages import ID_BYTES, Job, JobUnknown, Order, Upload
@@ -130,7 +131,7 @@ def test_a_restarted_server_gets_the_same_job_again(house):
 
     def wait():
         for one in others:
-            http.answer_jobs(one, remote[one.name], once=True, say=lambda _: None)
+            commands.answer_jobs(one, remote[one.name], once=True, say=lambda _: None)
         if len(restarts) < 6:
             restarts.append(house.restart())
 
@@ -237,9 +238,9 @@ def test_the_server_receives_no_id_no_feature_and_no_label(house):
     cells = [rng.integers(0, 4, 64) + 7_654_321 + 1000 * k for k in range(3)]
     task = TaskParty("shop", ids, cells[0], cells[1], KEY, ("bank",))
     bank = DataParty("bank", ids, cells[2], KEY)
-    answer = {"once": True, "say": lambda _: None}
-    task.count(house.counter("shop"),
-               wait=lambda: http.answer_jobs(bank, house.counter("bank"), **answer))  # fmt: skip
+    server, quiet = house.counter("bank"), {"once": True, "say": lambda _: None}
+    wait = partial(commands.answer_jobs, bank, server, **quiet)
+    task.count(house.counter("shop"), wait=wait)
     seen = b"".join(house.received)
     assert len(seen) > 4000
     assert not [person for person in ids if person.encode() in seen]
@@ -348,7 +349,7 @@ def test_a_party_leaves_alone_what_it_does_not_agree_to(house, order, words):
     bank, said, shop = roles()[1][0], [], house.counter("shop")
     asked = job("j") if order is None else sealed(bank, order)
     shop.open(Job("j", ("shop", "bank"), {"bank": asked.envelopes["bank"]}))
-    http.answer_jobs(bank, house.counter("bank"), max_rows=400, once=True, say=said.append)
+    commands.answer_jobs(bank, house.counter("bank"), max_rows=400, once=True, say=said.append)
     assert len(said) == 1
     assert "job j is not answered" in said[0]
     assert words in said[0]
@@ -369,12 +370,12 @@ def test_a_party_waits_for_a_server_that_is_away_and_stops_at_a_refusal(monkeypa
         return Away()
 
     away, refused = http.CounterUnavailable("away"), http.CounterRefused("unknown here")
-    monkeypatch.setattr(http, "_POLL", 0)
+    monkeypatch.setattr(commands, "_POLL", 0)
     with pytest.raises(http.CounterRefused, match="unknown here"):
-        http.answer_jobs(roles()[1][0], answering(away, away, refused), say=said.append)
+        commands.answer_jobs(roles()[1][0], answering(away, away, refused), say=said.append)
     assert said == ["away; trying on"] * 2
     with pytest.raises(http.CounterUnavailable):
-        http.answer_jobs(roles()[1][0], answering(away), once=True)
+        commands.answer_jobs(roles()[1][0], answering(away), once=True)
 
 
 def test_a_full_disk_leaves_no_empty_secret(tmp_path, monkeypatch):
@@ -393,13 +394,13 @@ def test_a_full_disk_leaves_no_empty_secret(tmp_path, monkeypatch):
         def write(self, _):
             raise OSError(errno.ENOSPC, "No space left on device", str(file))
 
-    monkeypatch.setattr(http.os, "fdopen", Full)
+    monkeypatch.setattr(commands.os, "fdopen", Full)
     with pytest.raises(OSError, match="No space left"):
-        http.own_secret(file)
+        commands.own_secret(file)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
-    made = http.own_secret(file)  # the second try is not blocked
-    assert made == http.own_secret(file)
+    made = commands.own_secret(file)  # the second try is not blocked
+    assert made == commands.own_secret(file)
     assert len(made) == 32
     assert file.stat().st_mode & 0o077 == 0
     assert list(tmp_path.iterdir()) == [file]

@@ -18,7 +18,7 @@ PAGES = {
     "api-federation": "federated flower",
     "api-methods": "methods",
     "api-columns": "fedvalue",
-    "api-protocol": "fedvalue.protocol fedvalue.http",
+    "api-protocol": "fedvalue.protocol fedvalue.http fedvalue.commands",
     "api-arena": "arena intervals",
     "api-plots": "plots checks extras atomic threads columnfiles __main__",
 }
