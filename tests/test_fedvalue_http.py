@@ -24,7 +24,8 @@ from fedkit.fedvalue import commands, http
 from fedkit.fedvalue.information import mshapley_cmi
 from fedkit.fedvalue.protocol.crypto import seal
 from fedkit.fedvalue.protocol.messages import ID_BYTES, Job, JobUnknown, Order, Upload
-from fedkit.fedvalue.protocol.parties import DataParty, TaskParty, parties_of
+from fedkit.fedvalue.protocol.parties import TaskParty, parties_of
+from fedkit.fedvalue.protocol.uploads import DataParty
 
 pytest.importorskip("fastapi")
 httpx = pytest.importorskip("httpx")

@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 
 from fedkit.fedvalue.columns import VerticalData
 from fedkit.fedvalue.information import mshapley_cmi
-from fedkit.fedvalue.protocol import attacks, crypto
-from fedkit.fedvalue.protocol import parties as roles
+from fedkit.fedvalue.protocol import attacks, crypto, uploads
 from fedkit.fedvalue.protocol import verification as bounds
 from fedkit.fedvalue.protocol.attacks import ATTACKS, View, attempt
 from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples, count_uploads
 from fedkit.fedvalue.protocol.messages import Job, MessageError, Order, Report, Table, Upload
 from fedkit.fedvalue.protocol.parties import (
-    DataParty,
     PartyChanged,
     PartyMissing,
     TaskParty,
@@ -28,6 +26,7 @@ from fedkit.fedvalue.protocol.parties import (
     count_securely,
     parties_of,
 )
+from fedkit.fedvalue.protocol.uploads import DataParty
 from fedkit.fedvalue.protocol.verification import (
     AlignmentError,
 )
@@ -105,7 +104,7 @@ def test_hardened_cells_are_refused_and_still_count_what_is_there():
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(roles, "LEAST_ROWS", 0)
+    monkeypatch.setattr(uploads, "LEAST_ROWS", 0)
 
 
 def test_blocks_of_few_people_are_refused_by_every_party():
@@ -120,7 +119,7 @@ def test_blocks_of_few_people_are_refused_by_every_party():
 
 def test_no_blocks_that_a_party_answers_for_differ_by_few_people(monkeypatch):
     """Of 600 people with 20 in a block: two tables of a curious task party, subtracted."""
-    monkeypatch.setattr(roles, "LEAST_ROWS", 20)
+    monkeypatch.setattr(uploads, "LEAST_ROWS", 20)
     party = parties_of(random_codes(600), seed=0)[1][0]
     answered = []
     for blocks in range(1, 40):
@@ -603,7 +602,7 @@ def test_bound_holds_with_many_task_cells_and_uneven_shares_break_it(monkeypatch
     def unevenly(artificial, rows):
         return np.array([artificial] + [0] * (len(rows) - 1))
 
-    monkeypatch.setattr(roles, "spread", unevenly)
+    monkeypatch.setattr(uploads, "spread", unevenly)
     monkeypatch.setattr(attacks, "spread", unevenly)
     assert deceived("weak cells", 8, codes, **known) == 1
 
@@ -670,7 +669,7 @@ def test_numbers_of_cells_their_tokens_and_padding_are_drawn(large_party):
     sent = [opened(large_party, f"job {k}", order) for k in range(12)]
     assert not np.array_equal(sent[0][1].cells, sent[1][1].cells)
     padded = [len(upload.ids) - (2 * large_party.n_rows + 3) for upload, _ in sent]
-    assert min(padded) < roles.PADDING / 2 < max(padded)
+    assert min(padded) < uploads.PADDING / 2 < max(padded)
     upload, report = sent[int(np.argmax(padded))]
     private = np.bincount(upload.tokens, minlength=large_party.n_cells) - report.margin
     assert (private > 0).sum() > 0.8 * large_party.n_cells  # in all cells, not in one

@@ -82,7 +82,7 @@ def party(
     """Answer jobs as a data party, until stopped."""
     from fedkit.fedvalue.columns import warn_of_cells
     from fedkit.fedvalue.protocol.crypto import derive
-    from fedkit.fedvalue.protocol.parties import DataParty
+    from fedkit.fedvalue.protocol.uploads import DataParty
 
     held, cells = _own_data(data, id_column, _listed(columns), None, bins, how)
     warn_of_cells(cells, name)
