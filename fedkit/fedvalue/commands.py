@@ -11,12 +11,23 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from fedkit.atomic import write_text
+from fedkit.checks import choice
+from fedkit.columnfiles import read_columns
 from fedkit.extras import need
+from fedkit.fedvalue.columns import (
+    How,
+    discretise,
+    joint_codes,
+    label_codes,
+    warn_of_cells,
+    warn_of_label,
+)
 from fedkit.fedvalue.http import CounterUnavailable, RemoteCounter, create_app
 from fedkit.fedvalue.protocol.messages import (
     KEY_BYTES,
@@ -27,7 +38,7 @@ from fedkit.fedvalue.protocol.messages import (
     MessageError,
 )
 
-# what a party alone needs it imports itself: the server starts without torch
+# ciphers and torch are imported where they are needed: the server does without
 
 __all__ = ["answer_jobs", "app", "own_secret", "read_key"]
 
@@ -48,9 +59,7 @@ KeyFile = Annotated[Path, typer.Option(help="The key that the parties share, 64 
 TokenFile = Annotated[Path, typer.Option(help="This party's token, and nothing else.")]
 Authority = Annotated[Path | None, typer.Option(help="Certificate of the authority, PEM.")]
 Bins = Annotated[int, typer.Option(help="Bins of a continuous column.", min=2)]
-How = Annotated[
-    Literal["width", "quantile"], typer.Option(help="Bins of equal 'width', or by 'quantile'.")
-]
+Binning = Annotated[How, typer.Option(help="Bins of equal 'width', or by 'quantile'.")]
 _HERE = "http://127.0.0.1:8765"
 
 
@@ -74,13 +83,12 @@ def serve(
 @app.command()
 def party(
     name: Name, data: Data, key_file: KeyFile, token_file: TokenFile, url: Url = _HERE,
-    id_column: IdColumn = "id", columns: Names = None, bins: Bins = 5, how: How = "width",
+    id_column: IdColumn = "id", columns: Names = None, bins: Bins = 5, how: Binning = "width",
     ca: Authority = None,
     once: Annotated[bool, typer.Option("--once", help="Answer what waits now, and stop.")] = False,
     max_rows: Annotated[int, typer.Option(help="Largest upload, in encrypted IDs.")] = 50_000_000,
 ) -> None:  # fmt: skip
     """Answer jobs as a data party, until stopped."""
-    from fedkit.fedvalue.columns import warn_of_cells
     from fedkit.fedvalue.protocol.crypto import derive
     from fedkit.fedvalue.protocol.uploads import DataParty
 
@@ -105,7 +113,7 @@ def value(
     data: Data,
     label: Annotated[str, typer.Option(help="Column of the label.")],
     key_file: KeyFile, token_file: TokenFile, url: Url = _HERE, id_column: IdColumn = "id",
-    columns: Names = None, bins: Bins = 5, how: How = "width", ca: Authority = None,
+    columns: Names = None, bins: Bins = 5, how: Binning = "width", ca: Authority = None,
     correction: Annotated[
         str,
         typer.Option(help="Beside the plug-in: 'permutation', 'miller-madow', or 'plugin': none."),
@@ -122,10 +130,6 @@ def value(
     Start it before or after the data parties: it waits for them.
     After a failure the same command repeats the same jobs.
     """
-    import numpy as np
-
-    from fedkit.checks import choice
-    from fedkit.fedvalue.columns import label_codes, warn_of_cells, warn_of_label
     from fedkit.fedvalue.protocol.crypto import derive
     from fedkit.fedvalue.protocol.parties import (
         PartyChanged,
@@ -179,17 +183,9 @@ def _listed(names: str | None) -> list[str] | None:
 
 
 def _own_data(
-    data: Path,
-    id_column: str,
-    columns: list[str] | None,
-    label: str | None,
-    bins: int,
-    how: Literal["width", "quantile"],
+    data: Path, id_column: str, columns: list[str] | None, label: str | None, bins: int, how: How
 ) -> tuple[Any, Any]:
     """Read a party's columns, and the cell of each row."""
-    from fedkit.columnfiles import read_columns
-    from fedkit.fedvalue.columns import discretise, joint_codes
-
     held = read_columns(data, id_column=id_column, label=label, columns=columns)
     return held, joint_codes(discretise(held.x, bins, how, name=str(data)))
 
