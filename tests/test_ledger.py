@@ -49,8 +49,6 @@ def test_rounds_survive_a_kill_and_the_next_process_goes_on(tmp_path):
     kept = len(ledger)
     assert kept in (max([3, *last]) + 1, max([3, *last]) + 2)  # the kill may fall behind an add
     assert ledger.rounds == list(range(kept))
-    assert 3 in ledger
-    assert kept not in ledger
     ledger.add(kept, fk.shapley(fk.airport([1.0, 2.0])), ["Cy", "Dan"])
     total = ledger.total()
     games = [fk.shapley(fk.airport([1.0 + t, 2.0, 4.0])) for t in range(kept)]

@@ -64,9 +64,6 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._entries())
 
-    def __contains__(self, number: object) -> bool:
-        return number in self._entries()
-
     @property
     def rounds(self) -> list[int | str]:
         """The rounds that are in, in the order in which they were added."""
