@@ -256,17 +256,23 @@ def test_every_command_and_option_that_is_mentioned_exists() -> None:
     typer = pytest.importorskip("typer")
     from fedkit.__main__ import application
 
-    commands = typer.main.get_command(application()).commands
-    text = README + (ROOT / "book/how-to-read.md").read_text("utf-8")
-    blocks = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL))
-    used = set(re.findall(r"^(?:\S*/)?fedkit ([a-z]+)", blocks, flags=re.MULTILINE))
-    assert used
-    assert used <= set(commands)
-    front = (ROOT / "book" / "intro.md").read_text("utf-8")
-    options = re.findall(r"`fedkit (\w+)[^`]*? (--[\w-]+)", front)
-    assert options
-    for command, option in options:
-        assert any(option in known.opts for known in commands[command].params), (command, option)
+    whole = typer.main.get_command(application())
+    pages = [README, *(page.read_text("utf-8") for page in (ROOT / "book").glob("*.md"))]
+    shown = re.findall(r"```bash\n(.*?)```|`(fedkit [a-z][^`]*)`", "\n".join(pages), re.DOTALL)
+    text = "\n".join(map("\n".join, shown)) + "\n".join(
+        path.read_text("utf-8") for path in (ROOT / ".github/workflows").glob("*.yml")
+    )
+    begun = r"^\s*(?:- run: )?(?:[A-Z_]+=\S+ )?(?:\S*/)?"  # a step of a workflow, or a variable
+    lines = re.findall(rf"{begun}fedkit ([a-z][^\n#|;&]*)", text, re.MULTILINE)
+    assert len(lines) > 20
+    for line in lines:
+        place = whole
+        for word in line.split():
+            if hasattr(place, "commands"):
+                assert word in place.commands, line
+                place = place.commands[word]
+            elif word.startswith("--"):
+                assert any(word in known.opts for known in place.params), (line, word)
 
 
 def test_no_result_is_typed_on_the_front_page() -> None:
