@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.rounds import client_data
+from benchmarks.speed import client_data
 from fedkit import estimators as est
 from fedkit.arena import METHODS, World
 from fedkit.federated.federation import federation_from_arrays

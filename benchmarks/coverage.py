@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import fedkit as fk
-from benchmarks.estimators import saturating
+from benchmarks.speed import saturating
 
 RECORD = Path(__file__).parents[1] / "results" / "coverage.json"
 REPEATS = 200

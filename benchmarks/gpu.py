@@ -60,7 +60,7 @@ STEPS: dict[str, list[str]] = {
     ],
 }
 USUAL = [step for step in STEPS if step != "resnet"]
-BENCHMARKS = (["benchmarks.coalitions"], ["benchmarks.rounds", "--no-flower"])
+BENCHMARKS = (["benchmarks.speed", "coalitions"], ["benchmarks.speed", "rounds"])
 
 
 def commands(step: str, device: str, profile: str) -> list[list[str]]:

@@ -154,7 +154,7 @@ def sampler(case: Case) -> Any:
 
 
 def peers() -> dict[str, Run]:
-    """Return what is there of shapiq's estimators that learn, and of its best samplers."""
+    """Return shapiq's estimators that learn (of 1.8.0), and its best samplers; none without it."""
     try:
         import shapiq.approximator as shapiq
     except ImportError:
@@ -189,13 +189,11 @@ def peers() -> dict[str, Run]:
             lambda n, s, i: shapiq.RegressionMSR(n, i, proxy_model="lightgbm", random_state=s),
             two,
         ),
-        "RegressionFBII": (lambda n, s, _: shapiq.RegressionFBII(n, 1, random_state=s), two[1:]),
+        "kernel Banzhaf": (lambda n, s, _: shapiq.RegressionFBII(n, 1, random_state=s), two[1:]),
+        "permutations": (lambda n, s, _: shapiq.PermutationSamplingSV(n, random_state=s), one),
+        "SVARM": (lambda n, s, _: shapiq.SVARM(n, random_state=s), one),
     }
-    return {
-        f"shapiq {name}": run(make, values)
-        for name, (make, values) in makers.items()
-        if hasattr(shapiq, name.partition(",")[0])
-    }
+    return {f"shapiq {name}": run(make, values) for name, (make, values) in makers.items()}
 
 
 def estimators(name: str) -> dict[str, Run]:
@@ -223,7 +221,7 @@ def measured(run: Run, case: Case, budget: int, seed: int) -> dict[str, Any]:
     }
 
 
-def measure(cases: list[Case], runs: dict[str, Run], kept: Path) -> None:
+def measure(cases: list[Case], runs: dict[str, Run], kept: Path, seeds: int | None = None) -> None:
     """Add what is missing to the file of estimates."""
     known = {tuple(row[field] for field in FIELDS) for row in read(kept)}
     kept.parent.mkdir(parents=True, exist_ok=True)
@@ -240,7 +238,7 @@ def measure(cases: list[Case], runs: dict[str, Run], kept: Path) -> None:
                         continue  # it sees what the blind one sees
                     if n == 200 and budget > 600 and name.startswith("shapiq"):
                         continue
-                    for seed in range(SEEDS[n]):
+                    for seed in range(seeds or SEEDS[n]):
                         key = (case.half, case.kind, case.game, case.way, case.value)
                         key += (str(n), str(budget), name, str(seed))
                         if key in known:
@@ -251,20 +249,26 @@ def measure(cases: list[Case], runs: dict[str, Run], kept: Path) -> None:
 
 
 def save(files: list[Path]) -> None:
-    """Write root mean squared errors over seeds, coverage and seconds into the record."""
-    rows: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    """Write root mean squared errors over seeds, coverage and seconds into the record.
+
+    What was not measured anew stays as it is there.
+    """
+    rows: dict[tuple[str, ...], dict[str, dict[str, str]]] = {}
     for row in (row for file in files for row in read(file) if row["error"]):
-        rows.setdefault(tuple(row[field] for field in FIELDS[:-1]), []).append(row)
+        rows.setdefault(tuple(row[field] for field in FIELDS[:-1]), {})[row["seed"]] = row
+    lines = {tuple(row[field] for field in FIELDS[:-1]): [*row.values()] for row in read(RECORD)}
     with RECORD.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*FIELDS[:-1], "seeds", *FOUND])
-        for key, some in sorted(rows.items()):
+        for key, by_seed in rows.items():
+            some = [*by_seed.values()]
             error = sqrt(np.mean([float(row["error"]) ** 2 for row in some]))
             held = [float(row["covered"]) for row in some if row["covered"]]
             means = [np.mean([float(row[field]) for row in some]) for field in ("equal", "seconds")]
             covered = f"{np.mean(held):.3f}" if held else ""
             found = [f"{error:.4g}", f"{means[0]:.4g}", covered, f"{means[1]:.3f}"]
-            writer.writerow([*key, len(some), *found])
+            lines[key] = [*key, str(len(some)), *found]
+        writer.writerows(lines[key] for key in sorted(lines))
 
 
 def report(rows: list[dict[str, str]]) -> None:
@@ -320,6 +324,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--values", nargs="*", default=["shapley"], choices=list(WEIGHTS))
     parser.add_argument("--kept", type=Path, nargs="+", default=[KEPT])
     parser.add_argument("--margins", type=Path, default=MARGINS)
+    parser.add_argument("--seeds", type=int, help="in the place of what suits the players")
     parser.add_argument("--save", action="store_true", help="write results/testbed.csv of --kept")
     parser.add_argument("--report", action="store_true", help="print the record, measure nothing")
     given = parser.parse_args(arguments)
@@ -335,7 +340,7 @@ def main(arguments: list[str] | None = None) -> None:
         runs = estimators(given.name)
         if given.only is not None:
             runs = {name: run for name, run in runs.items() if name in given.only}
-        measure(cases, runs, given.kept[0])
+        measure(cases, runs, given.kept[0], given.seeds)
     report(read(RECORD))
 
 

@@ -73,8 +73,7 @@ class MultilinearSampling(Estimator):
     conservative too.
 
     A mask with its n neighbours costs n + 1 evaluations for a marginal of each player; a walk
-    costs n, and its marginals share their utilities.  ``benchmarks/estimators.py`` measures the
-    error of both per evaluation.
+    costs n, and its marginals share their utilities.
     """
 
     nodes: Literal["strata", "gauss"] = "strata"

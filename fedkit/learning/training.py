@@ -166,7 +166,7 @@ def check_batches(model: Model, config: LocalSGD, sizes: Sequence[int]) -> None:
 
 
 # Bytes of parameters of one stack on a CPU: above this, stacked clients evict each other's
-# weights from the L2 cache and training one by one is as fast (benchmarks/rounds.py).
+# weights from the L2 cache and training one by one is as fast (``benchmarks.speed``).
 _CPU_STACK_BYTES = 1 << 23
 _CUDA_STACK_BYTES = 1 << 33
 
