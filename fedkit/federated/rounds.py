@@ -32,8 +32,8 @@ from fedkit.learning.training import LocalSGD, check_batches, train_clients
 from fedkit.streams import Streams
 
 __all__ = [
-    "ClientTable", "Plan", "Round", "Strategy", "check_policy", "check_selection", "check_values",
-    "keep_latest", "keep_total", "run",
+    "ClientTable", "Plan", "Round", "Strategy", "check_policy", "check_selection", "keep_latest",
+    "keep_total", "next_model", "run", "values_of",
 ]  # fmt: skip
 
 FloatArray = npt.NDArray[np.float64]
@@ -333,11 +333,16 @@ def check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> In
     return ids.astype(np.int64)
 
 
-def check_values(
-    policy: object, valuations: Any, rounds: Sequence[Round], outputs: int | None
-) -> None:
-    """Refuse what are no finite values of every participant."""
-    each = () if outputs is None else (outputs,)
+def values_of(strategy: Strategy, rounds: Sequence[Round]) -> list[Valuation]:
+    """Return the values of the participants of each round, or refuse what are none."""
+    policy, before = _name(strategy.value), [_versions(r) for r in rounds]
+    valuations = strategy.value(rounds)
+    if before != [_versions(r) for r in rounds]:
+        raise ValueError(
+            f"{policy} changed the updates or the base of round {rounds[0].index + 1} in place; "
+            "work on a clone: what it is handed is what is aggregated"
+        )
+    each = () if strategy.outputs is None else (strategy.outputs,)
     wanted = [(len(r.participants), *each) for r in rounds]
     given: Any = type(valuations).__name__
     if isinstance(valuations, list | tuple):
@@ -346,26 +351,32 @@ def check_values(
         ]
     if given != wanted:
         raise ValueError(
-            f"{_name(policy)} returned {given}; expected a list with one fk.Valuation per round, "
-            f"whose values are {wanted}: of each participant, where the strategy's outputs are "
-            f"{outputs}"
+            f"{policy} returned {given}; expected a list with one fk.Valuation per round, whose "
+            f"values are {wanted}: of each participant, where the strategy's outputs are "
+            f"{strategy.outputs}"
         )
     for v, r in zip(valuations, rounds, strict=True):
         if not np.isfinite(v.values).all():
             raise ValueError(
-                f"{_name(policy)} returned the values {_shown(v.values)} of round {r.index + 1}; "
+                f"{policy} returned the values {_shown(v.values)} of round {r.index + 1}; "
                 "expected finite numbers (an estimator needs a budget with which it sees everybody)"
             )
+    return valuations
 
 
-def _check_model(policy: object, model: Any, base: Tensor) -> Tensor:
+def next_model(strategy: Strategy, table: ClientTable, r: Round, valuation: Valuation) -> Tensor:
+    """Note the round in the table, remember its values, and return the next model, float32[P]."""
+    table.missed[list(r.left_out)] += 1
+    table.counts[r.participants] += 1
+    strategy.remember(table, r.participants, valuation)
+    model: Any = strategy.aggregate(r, valuation, table)
     new = torch.zeros(0)
     if isinstance(model, Tensor | np.ndarray):
-        new = real_tensor("the next model", model).to(base, copy=True)
-    if new.shape != base.shape or not bool(torch.isfinite(new).all()):
+        new = real_tensor("the next model", model).to(r.base, copy=True)
+    if new.shape != r.base.shape or not bool(torch.isfinite(new).all()):
         raise ValueError(
-            f"{_name(policy)} returned {brief(model)}; expected the next model, {len(base)} finite "
-            "numbers in a tensor or an array, such as round.average(weights)"
+            f"{_name(strategy.aggregate)} returned {brief(model)}; expected the next model, "
+            f"{len(r.base)} finite numbers in a tensor or an array, such as round.average(weights)"
         )
     return new
 
@@ -474,10 +485,10 @@ class _Run:
             self.received(replicate, ids, updates, t)
             for replicate, ids, updates in zip(self.replicates, chosen, trained, strict=True)
         ]
-        valuations = self.value(rounds)
+        valuations = values_of(self.strategy, rounds)
         self.lap("value")
         for replicate, r, valuation in zip(self.replicates, rounds, valuations, strict=True):
-            self.aggregate(replicate, r, valuation)
+            replicate.model = next_model(self.strategy, replicate.table, r, valuation)
             self.write(replicate, r, valuation)
         self.lap("aggregate and test")
 
@@ -509,27 +520,6 @@ class _Run:
         r.participants.setflags(write=False)
         r.sizes.setflags(write=False)
         return r
-
-    def value(self, rounds: list[Round]) -> list[Valuation]:
-        before = [_versions(r) for r in rounds]
-        valuations = self.strategy.value(rounds)
-        if before != [_versions(r) for r in rounds]:
-            raise ValueError(
-                f"{_name(self.strategy.value)} changed the updates or the base of round "
-                f"{rounds[0].index + 1} in place; work on a clone: what it is handed is what is "
-                "aggregated"
-            )
-        check_values(self.strategy.value, valuations, rounds, self.strategy.outputs)
-        return valuations
-
-    def aggregate(self, replicate: _Replicate, r: Round, valuation: Valuation) -> None:
-        """Remember the values, and take the step."""
-        table = replicate.table
-        table.missed[list(r.left_out)] += 1
-        table.counts[r.participants] += 1
-        self.strategy.remember(table, r.participants, valuation)
-        model = self.strategy.aggregate(r, valuation, table)
-        replicate.model = _check_model(self.strategy.aggregate, model, r.base)
 
     def write(self, replicate: _Replicate, r: Round, valuation: Valuation) -> None:
         t, last = r.index + 1, r.index + 1 == self.plan.rounds

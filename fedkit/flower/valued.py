@@ -21,8 +21,9 @@ from fedkit.federated.rounds import (
     Select,
     Value,
     check_selection,
-    check_values,
     keep_latest,
+    next_model,
+    values_of,
 )
 from fedkit.federated.rounds import Strategy as Policies
 from fedkit.games.ledger import Ledger
@@ -156,21 +157,19 @@ class Valued(Strategy):
         for name, given, least in (("participants", participants, 1), ("newcomers", newcomers, 0)):
             if given is not None:
                 whole(name, given, least)
-        # what a run of fk.run would refuse
-        Policies(
-            UniformSelection() if select is None else select, value,
-            SizeWeighted() if aggregate is None else aggregate, remember, outputs,
-        )  # fmt: skip
         choice("weighting", weighting, ("size", "uniform"))
         if test is not None:
             having("test", test, "utilities")
         if local is not None:
             having("local", local, "lr", "n_steps")
-        self.inner, self.value, self.test = inner, value, test
-        self.evaluator = judge
-        self.select, self.participants = select, participants
+        self.inner, self.evaluator, self.test = inner, judge, test
+        self.policies = Policies(
+            UniformSelection() if select is None else select, value,
+            SizeWeighted() if aggregate is None else aggregate, remember, outputs,
+        )  # fmt: skip
+        self.weighs = aggregate is not None
+        self.participants = participants
         self.newcomers = participants if newcomers is None else newcomers
-        self.aggregate, self.remember, self.outputs = aggregate, remember, outputs
         self.local: Any = local or _Missing(_NO_LOCAL)
         self.ledger = ledger
         written = [] if ledger is None else ledger.rounds
@@ -211,7 +210,7 @@ class Valued(Strategy):
         self._base = to_row(self.evaluator.model, arrays)
         self._shapes = {name: array.numpy().shape for name, array in arrays.items()}
         messages = list(self.inner.configure_train(server_round, arrays, config, grid))
-        if self.select is None or self.participants is None or self.table is None:
+        if self.participants is None or self.table is None:
             return messages
         asked = [self.numbers.get(m.metadata.dst_node_id) for m in messages]
         new = [k for k, i in enumerate(asked) if i is None]
@@ -222,8 +221,8 @@ class Valued(Strategy):
         table = replace(self.table, sizes=np.where(here, self.table.sizes, 0))
         if len(table.available):
             rng = self._stream(server_round).generator("select")
-            ids = self.select(table, self.participants, rng)
-            chosen = check_selection(self.select, ids, len(here)).tolist()
+            ids = self.policies.select(table, self.participants, rng)
+            chosen = check_selection(self.policies.select, ids, len(here)).tolist()
             kept.update(k for k, i in enumerate(asked) if i in chosen)
         return [m for k, m in enumerate(messages) if k in kept]
 
@@ -249,18 +248,12 @@ class Valued(Strategy):
             np.array(sizes), self.evaluator, self.local, self.weighting,
             self._stream(server_round), left_out=tuple(unusable.tolist()),
         )  # fmt: skip
-        valuations = self.value([r])
-        check_values(self.value, valuations, [r], self.outputs)
-        (valuation,) = valuations
-        table.counts[r.participants] += 1
-        table.missed[unusable] += 1
-        self.remember(table, r.participants, valuation)
+        (valuation,) = values_of(self.policies, [r])
+        next_model(self.policies, table, r, valuation)
         if self.ledger is not None:
             self.ledger.add(self._before + server_round, valuation, r.participants)
-
         weights = np.full(len(good), np.nan)
-        if self.aggregate is not None:
-            self.aggregate(r, valuation, table)
+        if self.weighs:
             if not r.noted:
                 raise ValueError(
                     "aggregate gave the next model without round.average(weights); in Flower the "
@@ -328,7 +321,9 @@ class Valued(Strategy):
     def _meet(self, sizes: dict[int, int]) -> ClientTable:
         """Note the sizes of clients, in a table with a row for each number."""
         n = max(self.numbers.values(), default=-1) + 1
-        table = ClientTable.new(np.zeros(n, np.int64), np.zeros((n, 0), np.int64), self.outputs)
+        table = ClientTable.new(
+            np.zeros(n, np.int64), np.zeros((n, 0), np.int64), self.policies.outputs
+        )
         if (old := self.table) is not None:
             for name in ("sizes", "values", "counts", "missed"):
                 getattr(table, name)[: len(old.sizes)] = getattr(old, name)
