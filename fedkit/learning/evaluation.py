@@ -243,9 +243,10 @@ class Evaluator:
             if self._head and prepared and shared:
                 if fits and prepared.first is None:
                     prepared.first = self._head.outputs(prepared, self.x)
-                kept = prepared.first
-                first = self._head.outputs(prepared, self.x[images]) if kept is None else kept
-                first = first if kept is None else first[:, images]
+                if prepared.first is None:
+                    first = self._head.outputs(prepared, self.x[images])
+                else:
+                    first = prepared.first[:, images]
             add = partial(self._add, scores, rows, prepared, first, images)
             groups = self._row_groups(rows, min(tile, len(self.x)), direct)
             for_each(add, groups, parallel=self.device.type == "cpu")
