@@ -49,7 +49,7 @@ _MARKS = {
 
 
 def marked_verdict(row: Any) -> str:
-    """Write the verdict of one row of :func:`~.join.join` with its marks."""
+    """Write the verdict of one row of :func:`reproduction.verdicts.join` with its marks."""
     return _with_remarks(row) + (" †" if row["stale"] else "")
 
 
@@ -227,7 +227,7 @@ def show(paper: str, every: Iterable[tuple[str, str, Any]]) -> None:
 def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
     """Write claims one per line, as a markdown table.
 
-    They are rows of :func:`~.join.join`, filtered as you like.  Columns: claim, where,
+    They are rows of :func:`reproduction.verdicts.join`, filtered as you like.  Columns: claim, where,
     paper, ours with its interval and seeds, difference, rule, verdict, how many other rows the
     number fits too, and, with `commands`, the command that produces each of our numbers.
     """

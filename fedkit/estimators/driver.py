@@ -332,13 +332,13 @@ def estimate_many(
     runs = []
     for game, estimator, total, seed in zip(*columns, strict=True):
         as_game(game)
-        semivalue = getattr(estimator, "weights", lambda n_players: None)
+        weights = getattr(estimator, "weights", lambda n_players: None)
         if isinstance(estimator, Estimator):
             game, estimator = estimator.prepare(game, total)
         if id(game) not in memories:
             memories[id(game)] = game, Memory(game, told=shown.more if progress else None)
         memory = memories[id(game)][1]
-        runs.append(_Estimation(memory, estimator, total, seed, count, stop, semivalue))
+        runs.append(_Estimation(memory, estimator, total, seed, count, stop, weights))
     shown.begin(progress, None if None in columns[2] else sum(columns[2]))
     try:
         active = [run for run in runs if run.advance()]
@@ -420,10 +420,10 @@ class _Estimation:
         seed: Seed,
         count: Count,
         stop: Stop | None,
-        semivalue: Callable[[int], Floats | None],
+        weights: Callable[[int], Floats | None],
     ) -> None:
         self.memory, self.estimator, self.seed, self.stop = memory, estimator, seed, stop
-        self.semivalue = semivalue  # of what was asked for, before it was prepared
+        self.weights = weights  # of what was asked for, before it was prepared
         self.name, self.n = type(estimator).__name__, memory.game.n_players
         self._check(total, count)
         self.budget = Budget(total, count)
@@ -546,7 +546,7 @@ class _Estimation:
             accumulator.met_few = self.budget.evaluations < several
         plain = type(self.estimator).__repr__ is object.__repr__  # an address tells nothing
         # it goes on growing after a stop has looked
-        info = deepcopy(accumulator.info) | facts_of(self.memory.game, self.semivalue)
+        info = deepcopy(accumulator.info) | facts_of(self.memory.game, self.weights)
         seed = self.seed
         if isinstance(seed, Streams):
             if seed.path:  # without which the root seed does not tell two apart

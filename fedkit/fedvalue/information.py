@@ -148,7 +148,7 @@ def mshapley_cmi(
 def _party_values(found: Valuation, correction: str, master: float, names: Any) -> PartyValues:
     facts = {**found.info, "correction": correction, "task_value": master, "unit": "nats"}
     return PartyValues(
-        found.values, found.standard_errors, found.evaluations, found.evaluations, "MShapley-CMI",
+        found.values, found.standard_errors, found.evaluations, found.calls, "MShapley-CMI",
         exact=found.exact, info=facts, degrees_of_freedom=found.degrees_of_freedom, names=names,
     )  # fmt: skip
 

@@ -101,7 +101,7 @@ def strategy(s: Setting) -> Strategy:
         "fedowen-eq11": replace(ours, value=estimated(OwenTwins(levels=s.levels))),
         "banzhaf-rescaled": replace(ours, value=_Doubled(sampled["banzhaf"])),
         "shapfed": cosine,
-        "shapfed-proportional": replace(cosine, aggregate=Proportional()),  # Algorithm 7, line 3
+        "shapfed-proportional": replace(cosine, aggregate=Proportional()),  # Algorithm 7, line 2
         "exact": replace(ours, value=policies.Exact(s.normalised, s.no_gain)),
         "random-values": replace(ours, value=policies.RandomValues()),
         "uniform": replace(at_random, value=policies.NoValue(), aggregate=UniformWeights()),
