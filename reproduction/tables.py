@@ -228,8 +228,8 @@ def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
     """Write claims one per line, as a markdown table.
 
     They are rows of :func:`reproduction.verdicts.join`, filtered as you like.  Columns: claim,
-    where, paper, ours with its interval and seeds, difference, rule, verdict, how many other rows the
-    number fits too, and, with `commands`, the command that produces each of our numbers.
+    where, paper, ours with its interval and seeds, difference, rule, verdict, how many other rows
+    the number fits too, and, with `commands`, the command that produces each of our numbers.
     """
     head = ["claim", "where", "paper", "ours [95% CI]", "difference", "rule", "verdict"]
     head += ["other rows", *(["command"] if commands else [])]
