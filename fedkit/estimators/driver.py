@@ -420,10 +420,10 @@ class _Estimation:
         seed: Seed,
         count: Count,
         stop: Stop | None,
-        weights: Callable[[int], Floats | None],
+        weights_of: Callable[[int], Floats | None],
     ) -> None:
         self.memory, self.estimator, self.seed, self.stop = memory, estimator, seed, stop
-        self.weights = weights  # of what was asked for, before it was prepared
+        self.weights_of = weights_of  # of what was asked for, before it was prepared
         self.name, self.n = type(estimator).__name__, memory.game.n_players
         self._check(total, count)
         self.budget = Budget(total, count)
@@ -546,7 +546,7 @@ class _Estimation:
             accumulator.met_few = self.budget.evaluations < several
         plain = type(self.estimator).__repr__ is object.__repr__  # an address tells nothing
         # it goes on growing after a stop has looked
-        info = deepcopy(accumulator.info) | facts_of(self.memory.game, self.weights)
+        info = deepcopy(accumulator.info) | facts_of(self.memory.game, self.weights_of)
         seed = self.seed
         if isinstance(seed, Streams):
             if seed.path:  # without which the root seed does not tell two apart
