@@ -110,7 +110,7 @@ def link_to_sources(app: Any, pagename: str, template: str, context: Any, doctre
     def mend(buttons: list[dict[str, Any]]) -> None:
         for button in buttons:
             mend(button.get("buttons", []))
-            if "url" in button:
+            if button.get("url", "").startswith("https:"):  # the page's own notebook is beside it
                 button["url"] = button["url"].replace(f"{pagename}.ipynb", f"{name}.ipynb")
             if button.get("label") == "source-edit-button":
                 button["url"] = button["url"].replace(".ipynb", ".md")
