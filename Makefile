@@ -73,15 +73,15 @@ kernels: setup ## tests and book with the kernels of other processors; ONLY="sse
 
 # The newest shapiq wants Python 3.12, which the lock does not: its regressions stand beside ours in
 # an environment of their own, of the newest versions that install where there is no such Python.
-bench: setup ## speed and accuracy, side by side with peers
-	@$(RUN) -m benchmarks
+bench: setup ## speed and accuracy, side by side with peers (SHORT=1: a look whether it runs)
+	@$(RUN) -m benchmarks $(if $(SHORT),--short)
 	@[ -x $(BENCH)/bin/python ] || { \
 	  found=$$($(BIN)/uv python find --no-python-downloads ">=3.12,<3.14" 2>/dev/null || echo $(BIN)/python); \
 	  $(BIN)/uv venv --quiet --python "$$found" $(BENCH); \
 	  $(BIN)/uv pip install --quiet --python $(BENCH)/bin/python -e ".[run]" shapiq lightgbm xgboost; }
 	@$(BENCH)/bin/python -c 'import platform, importlib.metadata as m; print("\n=== test bed: Python", platform.python_version() + ", shapiq", m.version("shapiq"))'
 	@OMP_NUM_THREADS=1 $(BENCH)/bin/python -m benchmarks.recorded --margins
-	@OMP_NUM_THREADS=1 $(BENCH)/bin/python -m benchmarks.testbed
+	@OMP_NUM_THREADS=1 $(BENCH)/bin/python -m benchmarks.testbed $(if $(SHORT),--short --kept _rounds/short.csv)
 
 # JupyterLab stands beside .venv, whose packages its kernel finds: nobody else needs it.
 lab: setup ## open the notebooks in JupyterLab, their text rendered as MyST

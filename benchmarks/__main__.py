@@ -18,8 +18,9 @@ def main() -> None:
     short = "--short" in sys.argv[1:]
     print("\n=== speed beside the usual way")
     speed.main(["--short"] if short else [])
-    print("\n=== the same jobs in three libraries")
-    jobs.main()
+    if not short:
+        print("\n=== the same jobs in three libraries")
+        jobs.main()
     print("\n=== how often intervals hold")
     coverage.main(repeats=10, players=(6,)) if short else coverage.main()
 

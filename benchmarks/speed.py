@@ -403,7 +403,7 @@ def _codes(rows: int, parties: int, cells: int) -> tuple:
 CONTESTS: dict[str, Callable[[Given], Iterator[Contest]]] = {
     each.__name__: each
     for each in (
-        coalitions, rounds, flower, lockstep, overhead, exact, counting, protocol
+        coalitions, rounds, lockstep, overhead, exact, counting, protocol, flower
     )
 }  # fmt: skip
 

@@ -325,9 +325,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--kept", type=Path, nargs="+", default=[KEPT])
     parser.add_argument("--margins", type=Path, default=MARGINS)
     parser.add_argument("--seeds", type=int, help="in the place of what suits the players")
+    parser.add_argument("--short", action="store_true", help="one seed of three games alone")
     parser.add_argument("--save", action="store_true", help="write results/testbed.csv of --kept")
     parser.add_argument("--report", action="store_true", help="print the record, measure nothing")
     given = parser.parse_args(arguments)
+    if given.short:
+        given.players = [12]
     if given.save:
         save(given.kept)
     elif not given.report:
@@ -340,6 +343,8 @@ def main(arguments: list[str] | None = None) -> None:
         runs = estimators(given.name)
         if given.only is not None:
             runs = {name: run for name, run in runs.items() if name in given.only}
+        if given.short:
+            cases, given.seeds = cases[:3], 1
         measure(cases, runs, given.kept[0], given.seeds)
     report(read(RECORD))
 
