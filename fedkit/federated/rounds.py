@@ -554,7 +554,7 @@ def run(
         One per replicate; they may share their tensors.
     architecture : Model or torch.nn.Module
         Of a module every seed starts from its state, and clients train all parameters that ask for
-        a gradient; running statistics are averaged with them.
+        a gradient; running statistics (BatchNorm) are averaged with them.
     strategy, plan
         The policies, and what is fixed across strategies.
     seeds : sequence of int

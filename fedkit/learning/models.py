@@ -1,7 +1,7 @@
 """A model is a row: the numbers of a torch module that clients send and a server averages.
 
 A row begins with the parameters, in the order of ``module.parameters()``; floating-point buffers,
-such as running statistics, follow.
+such as the running statistics of BatchNorm, follow.
 """
 
 from __future__ import annotations

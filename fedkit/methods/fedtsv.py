@@ -110,6 +110,9 @@ def trajectory_game(
 ) -> Game:
     """Return the game of a round: how close a coalition's mean update comes to the reference.
 
+    Inner products are enough, whatever the size of the model (the chapter's theorem "One small
+    matrix is enough").
+
     Parameters
     ----------
     gram : float64[k + 1, k + 1]

@@ -1,5 +1,8 @@
 """The settings of FedOwen's evaluation (KhademSohi et al., section 4), at every profile.
 
+Tables 1 to 3 were run with the defaults of :class:`Setting`; ``SCALES["paper"]`` has what varies in
+them, data sets, Dirichlet parameters, imbalances and seeds; ``run.py`` makes a strategy of a row.
+
 What the paper's text does not give (its published code was not read) is a field of :class:`Setting`
 with our choice as its default, and is swept by ``sensitivity``.  Every experiment carries controls;
 ``classwise`` repeats Table 1 where clients' sizes are unequal, and ``reduced`` stands in, at a
@@ -195,7 +198,7 @@ def table1(profile: str) -> list[Setting]:
 
 
 def table2(profile: str) -> list[Setting]:
-    """The same with a twentieth."""
+    """Every method where the rarest class has a twentieth of the most frequent one's images."""
     return grid(profile, METHODS, 0.05)
 
 
