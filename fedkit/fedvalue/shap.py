@@ -100,23 +100,24 @@ def train(name: str, x: ArrayLike, y: ArrayLike, seed: int = 0) -> Fitted:
     centre, spread = inputs.mean(axis=0), inputs.std(axis=0)
     scale = np.where(spread > 0, spread, 1.0)
     scaled = (inputs - centre) / scale
-    model: Any
-    if name == "svm":
-        model = KernelSVM()
-    elif name == "gbt":
-        model = need("xgboost", "vertical").XGBClassifier(n_estimators=100, n_jobs=1)
-    elif name == "lr":
-        model = need("sklearn.linear_model", "run").LogisticRegression(max_iter=2000)
-    elif name == "rf":
-        forest = need("sklearn.ensemble", "run").RandomForestClassifier
-        model = forest(n_estimators=100, random_state=seed)
-    else:
-        network = need("sklearn.neural_network", "run").MLPClassifier
-        model = network((64,), max_iter=500, random_state=seed)
+    model = _model(name, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # networks that end at 500 epochs, still improving
         model.fit(scaled, labels)
     return Fitted(name, model, centre, scale)
+
+
+def _model(name: str, seed: int) -> Any:
+    if name == "svm":
+        return KernelSVM()
+    if name == "gbt":
+        return need("xgboost", "vertical").XGBClassifier(n_estimators=100, n_jobs=1)
+    if name == "lr":
+        return need("sklearn.linear_model", "run").LogisticRegression(max_iter=2000)
+    if name == "rf":
+        return need("sklearn.ensemble", "run").RandomForestClassifier(100, random_state=seed)
+    network = need("sklearn.neural_network", "run").MLPClassifier
+    return network((64,), max_iter=500, random_state=seed)
 
 
 def explain(fitted: Fitted, x: ArrayLike, background: ArrayLike, seed: int = 0) -> Floats:

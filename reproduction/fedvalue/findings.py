@@ -53,15 +53,12 @@ COLUMNS = tuple(f"{scheme}.{budget}" for scheme, budget in PLACES)
 share_interval = partial(bounded_interval, least=0.0, most=100.0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Evaluation:
     """The records of a profile, and the claims judged by them."""
 
     records: str = "paper"
     store: Store = field(default_factory=Store)
-
-    def __hash__(self) -> int:
-        return id(self)
 
     @cache  # noqa: B019  (one or two evaluations in a process)
     def frame(self, experiment: str, records: str = "") -> pd.DataFrame:
