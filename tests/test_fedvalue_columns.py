@@ -129,7 +129,6 @@ X = np.array([[0.1], [0.2], [0.3], [0.4]])
         ((X, Y, [X, X[:3]]), "party 2 has 3 rows and y has 4"),
         ((X, Y[:0], [X]), "at least one row"),
         ((X, Y[:, None], [X]), "y has shape \\(4, 1\\)"),
-        ((X, Y, [X], None, ("a", "b")), "expected 1 different names"),
         ((X, Y, [X], [[1, 2, 3, 4], [1, 2, 2, 4]]), "party 1 has 3 different IDs"),
         ((X, Y, [X], [[1, 2, 3, 4]] * 3), "expected a list of 2: one list"),
         ((X, Y, [X], [["1", "2", "3", "4"], [1, 2, 3, 4]]), "write the IDs alike"),
@@ -139,7 +138,6 @@ X = np.array([[0.1], [0.2], [0.3], [0.4]])
         ((X, np.ma.array(Y, mask=[1, 0, 0, 0]), [X]), "y is missing in 1 of 4 rows"),
         ((X, pd.Series([1, np.nan, 0, 1], name="paid"), [X]), "the label 'paid' is missing in 1"),
         ((X, Y, X), "parties is one ndarray; pass a list with one array"),
-        ((X, Y, {"a": X}, None, ("a",)), "the keys of parties are the names"),
     ],
 )
 def test_what_vertical_data_refuse(arguments, message):
@@ -231,7 +229,7 @@ def test_parties_as_a_dict_and_levels_that_are_kept():
     assert mshapley_cmi(None, y, offers).values.tolist() == mshapley_cmi(plain).values.tolist()
     with pytest.raises(ValueError, match="each of the 2 columns of shop"):
         VerticalData(None, y, offers, discrete=[None, None, [True]])
-    for beside in ({"y": y}, {"parties": offers}, {"names": ["a", "b"]}):
+    for beside in ({"y": y}, {"parties": offers}):
         with pytest.raises(ValueError, match="pass nothing beside it"):
             mshapley_cmi(data, **beside)
 

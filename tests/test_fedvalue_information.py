@@ -88,7 +88,8 @@ def test_values_as_a_valuation(tmp_path, correction, walks, told):
     x_t, y, parties = federation()
     sampler = None if walks is None else fk.PermutationSampling(walks=walks, antithetic=False)
     names = ["bank", "shop", "phone"]
-    found = mshapley_cmi(x_t, y, parties, names=names, correction=correction, estimator=sampler)
+    offers = dict(zip(names, parties, strict=True))
+    found = mshapley_cmi(x_t, y, offers, correction=correction, estimator=sampler)
     assert (found.names, found.exact, found.has_intervals) == (tuple(names), not walks, told)
     assert ("plugin" in found.info) == (correction == "permutation")
     if walks == 10:

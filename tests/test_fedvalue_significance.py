@@ -59,7 +59,7 @@ def test_parties_are_adjusted_together():
     rng = rng_of(2)
     y = rng.integers(2, size=300)
     parties = [y + 0.8 * rng.normal(size=300), *rng.normal(size=(3, 300))]
-    found = permutation_p_values(None, y, parties, names=["real", "a", "b", "c"])
+    found = permutation_p_values(None, y, dict(zip(["real", *"abc"], parties, strict=True)))
     assert found.adjusted.tolist() == holm(found.p_values.tolist()).tolist()
     assert found.adjusted[0] == pytest.approx(4 / 1000)
     assert (found.adjusted[1:] > 0.05).all()

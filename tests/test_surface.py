@@ -432,7 +432,6 @@ def vertical() -> Iterator[Row]:
         "y": [*OBJECT, label * NAN, label + 0.5, label[:5], [None] * 30, [INF] * 30],
         "parties": [*OBJECT, [[1]], [3], [None], [[INF] * 3], np.ones((30, 2))],
         "ids": [*optional(OBJECT), [[1], [2], [3]]],
-        "names": [*optional(OBJECT), ["a"], ["a", "a"]],
         "discrete": [*optional(OBJECT), ["a", "b", "c"], [1, 2, 3], [True]],
     }  # fmt: skip
     yield "cmi_game", fedvalue.cmi_game, {"x_task": columns}, binning | {
@@ -448,12 +447,11 @@ def vertical() -> Iterator[Row]:
     }  # fmt: skip
     parts = {"x_task": columns.x_task, "y": label, "parties": columns.parties}
     for call in (fedvalue.cmi_game, fedvalue.mshapley_cmi, fedvalue.permutation_p_values):
-        named = {} if call is fedvalue.cmi_game else {"names": [*optional(OBJECT), ["a"]]}
         yield f"{call.__name__}(parts)", call, parts, {
             "x_task": [*optional(OBJECT), [{}] * 30, [[1]] * 29 + [[1, 2]]],
             "y": [*OBJECT, label * NAN, label[:5], [{}] * 30],
             "parties": [*OBJECT, [[1]], [3], [None], [[{}] * 30]],
-        } | named  # fmt: skip
+        }  # fmt: skip
     yield "VerticalData.codes", columns.codes, {}, binning
     yield "mshapley_cmi(permutation)", fedvalue.mshapley_cmi, {
         "x_task": columns, "correction": "permutation",

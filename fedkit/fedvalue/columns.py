@@ -45,12 +45,11 @@ class VerticalData:
     y : array, shape (n,)
         Label: whole numbers, truth values or text.
     parties : sequence of arrays or data frames, each of shape (n,) or (n, f_d), or a dict
-        Features of the data parties: a list, not one matrix.  The keys of a dict are their names.
+        Features of the data parties: a list, not one matrix.  The keys of a dict are their names,
+        by default "party 1", "party 2", ...
     ids : sequence of 1 + d arrays, each of shape (n,), optional
         Who each row is: one list per party, the task party first, which must agree.  The
         attribute is the common list, ``0..n-1`` by default.
-    names : sequence of str, optional
-        Names of the data parties; "party 1", "party 2", ... by default.
     discrete : sequence of 1 + d entries, optional
         Which columns keep their levels, the task party first: for each party what
         :func:`discretise` takes.
@@ -58,7 +57,7 @@ class VerticalData:
     Raises
     ------
     ValueError
-        If the parties, their rows, IDs, indexes or names do not fit together, or the label is
+        If the parties, their rows, IDs or indexes do not fit together, or the label is
         continuous or has missing values.
 
     Warns
@@ -79,7 +78,7 @@ class VerticalData:
 
     def __init__(
         self, x_task: Any, y: Any, parties: Any, ids: Any = None,
-        names: Iterable[str] | None = None, discrete: Sequence[Any] | None = None,
+        discrete: Sequence[Any] | None = None,
     ) -> None:  # fmt: skip
         label_name = getattr(y, "name", None)
         self._label = "y" if label_name is None else f"the label {label_name!r}"
@@ -90,7 +89,7 @@ class VerticalData:
             )
         warn_of_label(label_codes(self.y, self._label), self._label)
         self.x_task = np.zeros((self.n_rows, 0)) if x_task is None else x_task
-        self.parties, self.names = _named_parties(parties, names)
+        self.parties, self.names = _named_parties(parties)
         owners = ("the task party", *self.names)
         self.discrete = (None,) * len(owners) if discrete is None else discrete
         if not isinstance(self.discrete, list | tuple) or len(self.discrete) != len(owners):
@@ -188,28 +187,17 @@ class VerticalData:
         return codes[0], label_codes(self.y, self._label), codes[1:]
 
 
-def _named_parties(
-    parties: Any, names: Iterable[str] | None
-) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+def _named_parties(parties: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     if hasattr(parties, "shape") or isinstance(parties, str) or not isinstance(parties, Iterable):
         raise ValueError(
             f"parties is one {type(parties).__name__}; pass a list with one array or data frame "
-            "per party, such as [x[:, [0, 1]], x[:, [2]]]"
+            "per party, such as [x[:, [0, 1]], x[:, [2]]], or a dict by their names"
         )
-    if isinstance(parties, Mapping):
-        if names is not None:
-            raise ValueError("the keys of parties are the names; do not pass names beside a dict")
-        parties, names = parties.values(), parties.keys()
-    each = tuple(parties)
-    if not each:
+    if not isinstance(parties, Mapping):
+        parties = {f"party {i + 1}": x for i, x in enumerate(parties)}
+    if not parties:
         raise ValueError("there are no data parties; pass the columns of at least one")
-    if names is None:
-        names = [f"party {i + 1}" for i in range(len(each))]
-    many = isinstance(names, Iterable) and not isinstance(names, str)
-    titles = tuple(map(str, names)) if many else ()
-    if len(titles) != len(each) or len(set(titles)) != len(titles):
-        raise ValueError(f"names is {names!r}; expected {len(each)} different names")
-    return each, titles
+    return tuple(parties.values()), tuple(map(str, parties))
 
 
 def _common_ids(ids: Any, rows: int, owners: tuple[str, ...]) -> NDArray[Any]:

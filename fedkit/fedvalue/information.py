@@ -100,13 +100,12 @@ def mshapley_cmi(
     x_task: Any | VerticalData | CoalitionCells, y: Any = None, parties: Any = None, *,
     bins: int = 5, how: How = "width", correction: Correction = "plugin",
     estimator: Estimator | None = None, seed: int = 0,
-    names: Sequence[str] | None = None,
 ) -> PartyValues:  # fmt: skip
     """Return the MShapley-CMI value of every data party (FedValue, Definition 5).
 
     Parameters
     ----------
-    x_task, y, parties, names
+    x_task, y, parties
         As in :class:`~fedkit.fedvalue.columns.VerticalData`: `parties` is a list with one array
         or data frame per party, or a dict of them.  Row `i` must be the same person everywhere.
         Or a VerticalData alone, which can check the order of the rows (`ids`), and say which
@@ -130,10 +129,10 @@ def mshapley_cmi(
     if estimator is not None:
         having("estimator", estimator, "sample", "accumulator")
     if correction == "knn":
-        data = _vertical_data(x_task, y, parties, names)
+        data = _vertical_data(x_task, y, parties)
         game, rows, titles = knn_game(data, seed), data.n_rows, data.names
     else:
-        cells = coalition_cells(x_task, y, parties, names, bins, how)
+        cells = coalition_cells(x_task, y, parties, bins, how)
         if correction == "permutation":
             return _corrected(cells, estimator, seed)
         game, rows, titles = game_of_cells(cells, correction), cells.rows, cells.names
@@ -338,11 +337,9 @@ def cells_of_table(
     return CoalitionCells(task, label, list(cells[:, 1:].T), weights, names)
 
 
-def coalition_cells(
-    x_task: Any, y: Any, parties: Any, names: Any, bins: int, how: How
-) -> CoalitionCells:
+def coalition_cells(x_task: Any, y: Any, parties: Any, bins: int, how: How) -> CoalitionCells:
     """Return the cells of a call: those of :class:`CoalitionCells`, or those of the data."""
-    data = _vertical_data(x_task, y, parties, names)
+    data = _vertical_data(x_task, y, parties)
     if isinstance(data, CoalitionCells):  # the walk and the marks of a game are its own
         columns = [code for code, _ in data.parties]
         return CoalitionCells(data.task.key, data.label, columns, data.weights, data.names)
@@ -350,7 +347,7 @@ def coalition_cells(
     return CoalitionCells(task, label, others, names=data.names)
 
 
-def _vertical_data(x_task: Any, y: Any, parties: Any, names: Any) -> Any:
+def _vertical_data(x_task: Any, y: Any, parties: Any) -> Any:
     """Return the data of a call: the object that holds all of them, or one made of its parts."""
     if not isinstance(x_task, VerticalData | CoalitionCells):
         if y is None and parties is None:
@@ -358,8 +355,8 @@ def _vertical_data(x_task: Any, y: Any, parties: Any, names: Any) -> Any:
                 f"x_task is a {type(x_task).__name__}; expected VerticalData, or the task party's "
                 "columns with y and parties"
             )
-        return VerticalData(x_task, y, parties, names=names)
-    if any(part is not None for part in (y, parties, names)):
+        return VerticalData(x_task, y, parties)
+    if any(part is not None for part in (y, parties)):
         raise ValueError(
             f"{type(x_task).__name__} holds the label, the parties and their names; pass nothing "
             "beside it"
@@ -387,7 +384,7 @@ def cmi_game(
     Game
     """
     choice("correction", correction, ("plugin", "miller-madow"))
-    return game_of_cells(coalition_cells(x_task, y, parties, None, bins, how), correction)
+    return game_of_cells(coalition_cells(x_task, y, parties, bins, how), correction)
 
 
 def game_of_cells(cells: CoalitionCells, correction: str) -> Game:

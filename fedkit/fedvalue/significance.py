@@ -7,7 +7,6 @@ rows within these cells, the real order among them, that give at least as much.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -120,13 +119,12 @@ def permutation_p_value(
 def permutation_p_values(
     x_task: Any | VerticalData | CoalitionCells, y: Any = None, parties: Any = None, *,
     given: Given = "task", bins: int = 5, how: How = "width", draws: int = 999, seed: int = 0,
-    names: Sequence[str] | None = None,
 ) -> Evidence:  # fmt: skip
     """Test for every data party whether its columns, in their bins, tell more than chance.
 
     Parameters
     ----------
-    x_task, y, parties, names, bins, how
+    x_task, y, parties, bins, how
         As for :func:`~fedkit.fedvalue.information.mshapley_cmi`.
     given : {"task", "others"}
         What is known already: the task party's columns, or all other parties' too.  "task" has
@@ -140,7 +138,7 @@ def permutation_p_values(
     from fedkit.intervals import holm  # it brings scipy.stats
 
     choice("given", given, ("task", "others"))
-    cells = coalition_cells(x_task, y, parties, names, bins, how)
+    cells = coalition_cells(x_task, y, parties, bins, how)
     whole("draws", draws, 1)
     enough = ONE_IN * len(cells.parties) - 1
     if draws < enough:
