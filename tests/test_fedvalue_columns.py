@@ -319,9 +319,25 @@ def test_join_keeps_common_rows_in_the_task_partys_order():
     assert data.x_task.columns.tolist() == ["age"]
 
 
+@pytest.mark.parametrize("keys", [{"task": "id", "bank": "customer", "telco": "id"}, None])
+def test_frames_with_a_key_of_another_name_each(keys):
+    frame = frame_of()
+    # a column that is called as another party's key is a feature like any other
+    bank = frame[["id", "debt"]].rename(columns={"id": "customer"}).assign(id=range(20))
+    parties = {"bank": bank.sample(frac=1, random_state=2), "telco": frame[["id", "age"]]}
+    given = {"keys": keys} if keys else {"on": "id", "keys": {"bank": "customer"}}
+    data = VerticalData.join(frame[["id", "y"]], parties, label="y", **given)
+    assert data.ids.tolist() == frame.id.tolist()
+    assert data.parties[0].columns.tolist() == ["debt", "id"]
+    assert data.parties[0].debt.tolist() == frame.debt.tolist()
+
+
 @pytest.mark.parametrize(
     ("task", "bank", "options", "sentence"),
     [
+        ({}, {}, {"on": None}, "expected the column of the IDs of each of task, bank: on='id', or"),
+        ({}, {}, {"keys": {"shop": "id"}}, "keys {'shop': 'id'}; expected the column of the IDs"),
+        ({}, {"drop": "id"}, {}, "of another name are told by keys={'bank': 'debt'}"),
         ({}, {"drop": "id"}, {}, "bank has the columns debt; expected 'id', the IDs, once"),
         ({"drop": "y"}, {}, {}, "task has the columns id; expected 'id', .* and the label 'y'"),
         ({"id": "u1"}, {}, {}, "stands twice"),

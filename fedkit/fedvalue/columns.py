@@ -115,19 +115,22 @@ class VerticalData:
 
     @classmethod
     def join(
-        cls, task: Any, parties: Mapping[str, Any], *, label: str, on: str, **options: Any
-    ) -> VerticalData:
+        cls, task: Any, parties: Mapping[str, Any], *, label: str, on: str | None = None,
+        keys: Mapping[str, str] | None = None, **options: Any,
+    ) -> VerticalData:  # fmt: skip
         """A data frame of each party, joined on the column of IDs: the rows that all parties hold.
 
-        Every other column is a feature, but for the label.  An ID stands once in a frame; rows that
-        are left out are warned of.  `options` are as above.
+        The IDs are the column `on`, or the one that `keys` names for a party (the task party is
+        "task").  Every other column is a feature, but for the label.  An ID stands once in a frame;
+        rows that are left out are warned of.  `options` are as above.
 
         Examples
         --------
         >>> import pandas as pd
         >>> shop = pd.DataFrame({"id": [3, 5, 8], "age": [31, 40, 52], "paid": [1, 0, 0]})
-        >>> bank = pd.DataFrame({"id": [8, 3, 5], "debt": [1, 0, 1]})
-        >>> VerticalData.join(shop, {"bank": bank}, label="paid", on="id")
+        >>> bank = pd.DataFrame({"customer": [8, 3, 5], "debt": [1, 0, 1]})
+        >>> VerticalData.join(shop, {"bank": bank}, label="paid",
+        ...                   keys={"task": "id", "bank": "customer"})
         VerticalData(3 rows; columns: task 1, bank: 1)
         """
         if not isinstance(parties, Mapping) or not parties or "task" in parties:
@@ -136,20 +139,27 @@ class VerticalData:
                 "'task') to its data frame"
             )
         frames = {"task": task, **parties}
+        key_of = dict.fromkeys(frames, on) | dict(keys or {})
+        if set(key_of) != set(frames) or None in key_of.values():
+            raise ValueError(
+                f"on is {on!r} and keys {keys!r}; expected the column of the IDs of each of "
+                f"{', '.join(frames)}: on='id', or keys={{'task': 'id', ...}}"
+            )
         for owner, frame in frames.items():
             held = list(having(owner, frame, "columns", "iloc", "set_index").columns)
-            wanted = [on, label] if owner == "task" else [on]
-            if on == label or held.count(label) != len(wanted) - 1 or held.count(on) != 1:
+            key, labels = key_of[owner], int(owner == "task")
+            if key == label or held.count(label) != labels or held.count(key) != 1:
                 raise ValueError(
-                    f"{owner} has the columns {', '.join(map(str, held))}; expected {on!r}, the "
-                    f"IDs, once, and the label {label!r} with the task party alone (rename others)"
+                    f"{owner} has the columns {', '.join(map(str, held))}; expected {key!r}, the "
+                    f"IDs, once, and the label {label!r} with the task party alone; IDs of another "
+                    f"name are told by keys={{{owner!r}: {str(held[0])!r}}}"
                 )
-            if frame[on].isna().any() or frame[on].duplicated().any():
+            if frame[key].isna().any() or frame[key].duplicated().any():
                 raise ValueError(
-                    f"{owner} has rows without a {on!r}, or one that stands twice; it must tell "
+                    f"{owner} has rows without a {key!r}, or one that stands twice; it must tell "
                     "whose a row is"
                 )
-        indexed = {owner: frame.set_index(on) for owner, frame in frames.items()}
+        indexed = {owner: frame.set_index(key_of[owner]) for owner, frame in frames.items()}
         joined = need("pandas", "run").concat(indexed, axis=1, join="inner")
         if not len(joined):
             raise ValueError("no ID stands with every party; write them alike: 7 is not '7'")
