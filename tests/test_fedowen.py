@@ -240,7 +240,6 @@ def test_the_abstracts_number_is_near_two_natural_readings_and_not_the_best_row(
     own = gains["in percent of FedOwen"]
     assert own["the worst row of a column"] == own.max() == pytest.approx(22.8, abs=0.05)
     assert gains.loc["the best row of a column"].max() < 7
-    assert float(findings.counts(evaluation)["lead-median"]) < 1
 
 
 def test_estimators_and_federation_are_as_the_pages_say(evaluation):

@@ -166,11 +166,6 @@ def counts(e: Evaluation) -> dict[str, Any]:
     """Whole numbers, means without an interval, and what the paper prints."""
     column = f"{COLUMN['dataset']}.a{COLUMN['alpha']:g}"
     cells = e.claims[e.claims.index.str.startswith(f"fedowen.t1.{column}.")]
-    own, best = e.tables.loc["fedowen"], e.tables.drop(index="fedowen").max()
-    here = e.table1.loc[tuple(COLUMN.values())]
-    spread = float((here["fedowen"] - here["mc"]).std(ddof=1))
-    median = float((own - best).median())
-    gains = relative_gains(e)
     spreads = where(e.frame("table1"), metric="effective_participants", **COLUMN)
     effective = spreads.groupby("method").value.mean()
     one, more, seeds = chosen_by_one_seed(e)
@@ -185,10 +180,6 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "n-yes": int((cells.verdict == REPRODUCED).sum()),
         "n-no": int((cells.verdict == NOT_REPRODUCED).sum()),
         "n-open": int((cells.verdict == INCONCLUSIVE).sum()),
-        "lead-median": f"{median:.2f}",
-        "lead-seeds": f"{round(((1.96 + 0.84) * spread / median) ** 2, -2):.0f}",
-        "gain-banzhaf": f"{gains.iloc[2, 0]:.1f}",
-        "gain-share": f"{gains.iloc[:, 1].max():.1f}",
         "eff-owen": f"{effective['fedowen']:.1f}",
         "eff-banzhaf": f"{effective['banzhaf']:.1f}",
         "eff-random": f"{effective['random-values']:.1f}",
