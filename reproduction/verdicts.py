@@ -561,7 +561,7 @@ def join(
             "verdict": told.verdict,
             "also_fits": sum(fitting) if others else math.nan,
             "other_rows": len(others) or math.nan,
-            "note": told.note,
+            "note": "; ".join(filter(None, (told.note, _copy(claim) if found.profile else ""))),
             "profile": found.profile,
             "stale": found.stale,
             "command": "" if none else _command(claim, claims, found.profile or profile),
@@ -580,6 +580,12 @@ def _levels(claim: Claim, found: Numbers) -> FloatArray:
 
 def _column(claim: Claim) -> str:
     return repr([(name, value) for name, value in claim.place.items() if name != "row"])
+
+
+def _copy(claim: Claim) -> str:
+    """Say of what copy of the paper's data our numbers are, where it is one."""
+    asked = repr((claim.ours, claim.against))  # also of the parts of what is pooled
+    return "ours on a JPEG copy of CIFAR-10 (quality 75)" if "'cifar10'" in asked else ""
 
 
 def _rule_text(claim: Claim) -> str:

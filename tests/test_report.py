@@ -52,6 +52,14 @@ def test_every_paper_has_headlines_that_are_judged(told):
     assert not told.headlines["verdict"].isin(UNJUDGED).any()
 
 
+def test_a_verdict_on_cifar_10_says_that_ours_is_a_copy(told):
+    run = told.everything[told.everything["profile"] != ""]
+    there = run["claim"].str.contains("cifar10")
+    assert there.sum() > 50
+    assert run["note"].str.contains("JPEG copy")[there].all()
+    assert not run["note"].str.contains("JPEG copy")[run["claim"].str.contains("mnist")].any()
+
+
 def test_every_rule_in_use_is_explained_and_every_verdict_is_drawn(told):
     assert set(told.judged["rule"].str.split(" ").str[0]) == set(RULES)
     drawn = set(LOOKS) - {"other"}

@@ -673,7 +673,8 @@ def test_a_reduced_experiment_stands_in_where_no_other_run_is(tmp_path):
     assert found.loc[VALUE, "mean"] == pytest.approx(88.1)
     row = found.loc[VALUE.replace("mnist", "cifar10")]
     assert (row.verdict, row.seeds, row["mean"]) == (NOT_JUDGED, 3, pytest.approx(31.0))
-    assert row.note == "run with rounds 30, the paper has 100"
+    copy = "ours on a JPEG copy of CIFAR-10 (quality 75)"
+    assert row.note == f"run with rounds 30, the paper has 100; {copy}"
     pooled = found.loc["fedowen.p1.cifar10.vs-fedavg"]  # of three columns, none is whole
     assert pooled.verdict == NOT_ATTEMPTED
 
