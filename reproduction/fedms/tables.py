@@ -140,8 +140,8 @@ def _cells(e: Evaluation, table: str, unit: str) -> Any:
 
 @PAGE.table("Table 1, cell by cell", cards=True)
 def cells_of_table1(e: Evaluation) -> Any:
-    """Table 1, cell by cell on MNIST: accuracy in %, with 95% intervals and verdicts; a number that
-    is reproduced may fit other rows of its column as well.{marks}
+    """Table 1, cell by cell on MNIST: accuracy in %, with 95% intervals over seeds and
+    verdicts; a number that is reproduced may fit other rows of its column as well.{marks}
     """
     return _cells(e, "t1", "accuracy in %")
 
@@ -179,14 +179,16 @@ def edges(e: Evaluation) -> Any:
 @PAGE.table()
 def on_rare_classes(e: Evaluation) -> Any:
     """The same runs: test accuracy in percent on the Mavericks' classes alone, with 95%
-    intervals.
+    intervals over seeds.
     """
     return findings.means(e.mnist, "accuracy_maverick_classes")
 
 
 @PAGE.table()
 def shares_averaged(e: Evaluation) -> Any:
-    """How many of the participants' updates are averaged at all, in percent, with 95% intervals."""
+    """How many of the participants' updates are averaged at all, in percent, with 95% intervals
+    over seeds.
+    """
     kept = e.mnist[e.mnist.metric == "coreset_share"]
     shown = findings.means(kept.assign(value=100 * kept.value), "coreset_share")
     return shown.loc[[LABELS[m] for m in ("fedms", "fedms-kept", "uniform-coreset")]]
@@ -234,8 +236,8 @@ def five_clients(e: Evaluation) -> Any:
 
 @PAGE.table("Table 2, cell by cell", cards=True)
 def cells_of_table2(e: Evaluation) -> Any:
-    """Table 2, cell by cell on MNIST: % of the rounds, with 95% intervals and verdicts; a number
-    that is reproduced may fit other rows of its column as well.{marks}
+    """Table 2, cell by cell on MNIST: % of the rounds, with 95% intervals over seeds and
+    verdicts; a number that is reproduced may fit other rows of its column as well.{marks}
     """
     return _cells(e, "t2", "% of the rounds")
 
@@ -287,8 +289,8 @@ def study(e: Evaluation) -> Any:
 )
 def tuned(e: Evaluation) -> Any:
     """Mavericks + Dir(1): the point that validation data choose, and its test accuracy in percent
-    with a 95% interval. Inside: the chosen rate is neither end of those on record; where it is an
-    end, the method is not tuned yet.
+    with a 95% interval over seeds. Inside: the chosen rate is neither end of those on record;
+    where it is an end, the method is not tuned yet.
     """
     found = findings.tuned_on_validation(e.frame("tuning"))
     ours = [f"{r['mean']:.1f} [{r['low']:.1f},\u00a0{r['high']:.1f}]" for _, r in found.iterrows()]

@@ -135,7 +135,7 @@ PAGE.add(lambda e: columns(e, "table2"))
 PAGE.add(
     figures.milder,
     words="Each row of Table 2 over plain averaging, means over six columns, with 95% intervals "
-    "that are not corrected for their number.",
+    "over seeds that are not corrected for their number.",
 )
 
 
@@ -148,8 +148,8 @@ PAGE.add(lambda e: exact_values(e, "table2"), words="Table 2:")
 @PAGE.table("Selecting and weighting apart", "Table 3 with controls.")
 def two_uses(e: Evaluation) -> Any:
     """What the two uses of values are worth, means over six columns: points of final accuracy
-    with 95% intervals. Selecting: over the same row with random selection; weighting: over no
-    values. After Holm's correction over all lines none stands.
+    with 95% intervals over seeds. Selecting: over the same row with random selection;
+    weighting: over no values. After Holm's correction over all lines none stands.
     """
     found = {f"imbalance {x}": findings.halves(e, x) for x in (0.01, 0.05)}
     return _signed(found)
@@ -187,7 +187,7 @@ def weights(e: Evaluation) -> Any:
 )
 def unequal(e: Evaluation) -> Any:
     """Rows over no values where clients are of very unequal size (Dirichlet 0.01 by class):
-    points of final accuracy with 95% intervals, not corrected for their number.
+    points of final accuracy with 95% intervals over seeds, not corrected for their number.
     """
     parts = {name: e.unequal.loc[data, 0.01] for data, name in findings.SETS.items()}
     rows = [m for m in LABELS if all(m in t and t[m].notna().any() for t in parts.values())]

@@ -100,9 +100,9 @@ PAGE.add(
     "Late accuracy is the mean test accuracy over the last quarter of the rounds.",
 )
 def summary(e: Evaluation) -> Any:
-    """Late accuracy with its 95% interval, and means of the other metrics. "a above b" is the
-    probability that a client of the first kind has a higher score than one of the second; the
-    weight of malicious clients is their share of the aggregation in the second half.
+    """Late accuracy with its 95% interval over seeds, and means of the other metrics. "a above b"
+    is the probability that a client of the first kind has a higher score than one of the second;
+    the weight of malicious clients is their share of the aggregation in the second half.
     """
     return findings.summary(e.mnist)
 
