@@ -32,10 +32,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 __all__ = [
-    "Cell", "Experiment", "Setting", "Tiny", "accuracies", "accuracy_curve", "blocks",
+    "Setting", "accuracies", "accuracy_curve", "blocks",
     "chance_above", "dataset", "each_seed", "experiment", "identity", "in_place", "later",
-    "lockstep", "product", "register", "result", "settings_in_cell",
-    "tested_rounds", "trace", "tracer",
+    "lockstep", "product", "result", "settings_in_cell", "tested_rounds", "tracer",
 ]  # fmt: skip
 
 

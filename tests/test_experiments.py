@@ -100,7 +100,8 @@ def done(store: Store) -> tuple[Cell, list[dict[str, object]]]:
 
 PAPER = """
 from helper import GAINS
-from reproduction.common import Tiny, experiment
+from reproduction.common import experiment
+from reproduction.golden import Tiny
 
 def compute(cell, device, progress):
     gain = GAINS[cell.settings["method"]]

@@ -398,14 +398,22 @@ def _versions(r: Round) -> tuple[int, ...]:
 # ---------------------------------------------------------------------------------- the loop
 
 
-class _Nobody:
-    """Stands for the evaluator of a federation without validation data."""
+_NO_VALIDATION = (
+    "the federation holds no validation data, and this strategy scores models on them: give it "
+    "some, or take one that does not"
+)
+
+
+class Missing:
+    """Stands for what nobody gave, and says so when a valuation asks for it."""
+
+    def __init__(self, sentence: str, **given: Any) -> None:
+        self.__dict__.update(given, _sentence=sentence)
 
     def __getattr__(self, name: str) -> Any:
-        raise ValueError(
-            "the federation holds no validation data, and this strategy scores models on them: "
-            "give it some, or take one that does not"
-        )
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise ValueError(self._sentence)
 
 
 @dataclass
@@ -453,7 +461,9 @@ class _Run:
             raise ValueError("the federation has no test data, on which models are scored")
         check_batches(self.model, self.plan.local, f.sizes.tolist())
         judge = partial(Evaluator, self.model, device=self.device)
-        evaluator: Any = judge(f.x_val, f.y_val, self.plan.utility) if len(f.y_val) else _Nobody()
+        evaluator: Any = Missing(_NO_VALIDATION)
+        if len(f.y_val):
+            evaluator = judge(f.x_val, f.y_val, self.plan.utility)
         tests = [  # one test set on the device for all
             r.test
             for r in self.replicates

@@ -16,6 +16,7 @@ from fedkit.federated.policies import SizeWeighted, UniformSelection
 from fedkit.federated.rounds import (
     Aggregate,
     ClientTable,
+    Missing,
     Remember,
     Round,
     Select,
@@ -61,18 +62,6 @@ def to_row(model: Model, arrays: ArrayRecord) -> torch.Tensor:
 def to_arrays(model: Model, row: torch.Tensor) -> ArrayRecord:
     """The whole state of a model as arrays under their names."""
     return ArrayRecord(model.state(row.cpu()))
-
-
-class _Missing:
-    """Stands for what nobody gave, and says so when a valuation asks for it."""
-
-    def __init__(self, sentence: str, **given: Any) -> None:
-        self.__dict__.update(given, _sentence=sentence)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise ValueError(self._sentence)
 
 
 class Valued(Strategy):
@@ -145,7 +134,7 @@ class Valued(Strategy):
         having("inner", inner, "configure_train", "aggregate_train")
         judge: Any = evaluator
         if isinstance(evaluator, Model):
-            judge = _Missing(_NO_DATA, model=evaluator)
+            judge = Missing(_NO_DATA, model=evaluator)
         else:
             having("evaluator", evaluator, "model", "prepare", "evaluate")
         if ledger is not None:
@@ -170,7 +159,7 @@ class Valued(Strategy):
         self.weighs = aggregate is not None
         self.participants = participants
         self.newcomers = participants if newcomers is None else newcomers
-        self.local: Any = local or _Missing(_NO_LOCAL)
+        self.local: Any = local or Missing(_NO_LOCAL)
         self.ledger = ledger
         written = [] if ledger is None else ledger.rounds
         self._before = max((n for n in written if isinstance(n, int)), default=0)
