@@ -16,7 +16,7 @@ from reproduction.fedccea.findings import reduced_claims
 from reproduction.fedms.findings import Evaluation as FedMS
 from reproduction.fedms.findings import differences
 from reproduction.records import Store
-from reproduction.tables import by_finding, marked_verdict, marks_told
+from reproduction.tables import RAISED, by_finding, marked_verdict, marks_told
 from reproduction.verdicts import (
     DIRECTION,
     FAILS,
@@ -255,7 +255,7 @@ def _printed(row: Any) -> str:
         return "in words"
     if "e" in text:
         digits, _, power = text.partition("e")
-        return f"{digits}·10{power.translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
+        return f"{digits}·10{power.translate(RAISED)}"
     return f"{float(text):+.2f}" if abs(float(text)) > 1 else text
 
 

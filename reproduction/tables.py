@@ -36,7 +36,8 @@ from reproduction.verdicts import (
 )
 from reproduction.widgets import Shown
 
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+#: digits of an exponent
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 #: What may stand beside a verdict, and what it says.
@@ -86,7 +87,7 @@ def _powers(text: str) -> str:
     """Write numbers such as 4e-08 as powers of ten."""
     return re.sub(
         r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]?\d+)\b",
-        lambda m: f"{m[1]}·10{str(int(m[2])).translate(_RAISED)}",
+        lambda m: f"{m[1]}·10{str(int(m[2])).translate(RAISED)}",
         text,
     )
 

@@ -18,7 +18,7 @@ from reproduction.fedvalue.experiments import MAIN, MILD, PLACES, PROTOCOLS
 from reproduction.fedvalue.findings import STRATEGIES, Evaluation
 from reproduction.figures import Shown
 from reproduction.overviews import machines_told, where
-from reproduction.tables import choices, comparison_table, marked_verdict, marks_told
+from reproduction.tables import RAISED, choices, comparison_table, marked_verdict, marks_told
 
 # ------------------------------------------------------------------------ claims
 
@@ -170,8 +170,6 @@ def readings_of_figure4(e: Evaluation) -> Shown:
 
 # ------------------------------------------------------------------------ the protocol
 
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
 
 def bets(e: Evaluation) -> Shown:
     """Show the best bet on one count of the printed protocol: measured, and three bounds."""
@@ -185,7 +183,7 @@ def bets(e: Evaluation) -> Shown:
             "measured": findings.passed(found).text(1),
             "the server's best (ours)": 100 * best_shift((low, high), 2)[0],
             "one count (paper's proof)": f"{100 * value['bound.per_cell']:.1f}",
-            "Proposition 2": f"100·{low}{power.translate(_RAISED)}",
+            "Proposition 2": f"100·{low}{power.translate(RAISED)}",
         }
     return plots.table(
         pd.DataFrame.from_dict(rows, orient="index"),
