@@ -336,6 +336,7 @@ def test_frames_with_a_key_of_another_name_each(keys):
     ("task", "bank", "options", "sentence"),
     [
         ({}, {}, {"on": None}, "expected the column of the IDs of each of task, bank: on='id', or"),
+        ({}, {}, {"keys": "id"}, "keys 'id'; expected the column of the IDs"),
         ({}, {}, {"keys": {"shop": "id"}}, "keys {'shop': 'id'}; expected the column of the IDs"),
         ({}, {"drop": "id"}, {}, "of another name are told by keys={'bank': 'debt'}"),
         ({}, {"drop": "id"}, {}, "bank has the columns debt; expected 'id', the IDs, once"),

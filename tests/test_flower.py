@@ -121,8 +121,12 @@ def test_a_ledger_keeps_each_round_and_counts_on(tmp_path):
     assert frame.client.tolist() == ["0", "1", "2", "3"] * 2
     scale = frame.value.to_numpy().reshape(2, 4) / shares  # the ledger has the utility's units
     assert_close(scale, scale[:, :1].repeat(4, 1), relative=1e-6)
-    start(strategy(ledger=ledger), Loop(), rounds=1)
-    assert ledger.rounds == [1, 2, 3]
+    again = strategy(value=estimated, ledger=ledger)  # a server that is started again
+    start(again, Loop(), rounds=1)
+    start(again, Loop(), rounds=1)
+    assert ledger.rounds == [1, 2, 3, 4]
+    with pytest.raises(ValueError, match="cosines of updates"):
+        start(strategy(value=fk.CosineValues(), ledger=ledger), Loop(), rounds=1)
 
 
 @pytest.mark.parametrize("value", [fk.Exact(), fk.Estimated(fk.PermutationSampling(), 30)])

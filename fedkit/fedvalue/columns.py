@@ -139,8 +139,12 @@ class VerticalData:
                 "'task') to its data frame"
             )
         frames = {"task": task, **parties}
-        key_of = dict.fromkeys(frames, on) | dict(keys or {})
-        if set(key_of) != set(frames) or None in key_of.values():
+        key_of = dict.fromkeys(frames, on) | dict(keys if isinstance(keys, Mapping) else {})
+        if (
+            not isinstance(keys, Mapping | None)
+            or set(key_of) != set(frames)
+            or None in key_of.values()
+        ):
             raise ValueError(
                 f"on is {on!r} and keys {keys!r}; expected the column of the IDs of each of "
                 f"{', '.join(frames)}: on='id', or keys={{'task': 'id', ...}}"

@@ -161,8 +161,7 @@ class Valued(Strategy):
         self.newcomers = participants if newcomers is None else newcomers
         self.local: Any = local or Missing(_NO_LOCAL)
         self.ledger = ledger
-        written = [] if ledger is None else ledger.rounds
-        self._before = max((n for n in written if isinstance(n, int)), default=0)
+        self._before = 0  # rounds that the ledger held when the strategy was started
         self.weighting: Literal["size", "uniform"] = weighting
         self.streams = Streams(seed)
         self.history = History()
@@ -196,6 +195,9 @@ class Valued(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Keep the messages of the inner strategy to nodes that are selected, and some unknown."""
+        if self.ledger is not None and server_round == 1:
+            numbers = (n for n in self.ledger.rounds if isinstance(n, int))
+            self._before = max(numbers, default=0)
         self._base = to_row(self.evaluator.model, arrays)
         self._shapes = {name: array.numpy().shape for name, array in arrays.items()}
         messages = list(self.inner.configure_train(server_round, arrays, config, grid))
@@ -266,7 +268,8 @@ class Valued(Strategy):
         return arrays, metrics
 
     def _stream(self, server_round: int) -> Streams:
-        return self.streams.child("round", server_round - 1)
+        # a server that starts again draws anew, or the errors of its rounds would be alike
+        return self.streams.child("round", self._before + server_round - 1)
 
     def _of(self, message: Message) -> int:
         return self.numbers[message.metadata.src_node_id]

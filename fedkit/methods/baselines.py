@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -234,8 +234,10 @@ class CosineValues:
             gram = gram * np.outer(inverse, inverse)
         game = cosine_game(gram)
         if self.exact:
-            return shapley(game)
-        return unsampled(game(np.eye(len(gram), dtype=bool)), "cosine to the mean")
+            found = shapley(game)
+        else:
+            found = unsampled(game(np.eye(len(gram), dtype=bool)), "cosine to the mean")
+        return replace(found, info={**found.info, "utility": "cosines of updates"})
 
 
 @dataclass(frozen=True)

@@ -138,4 +138,4 @@ def _by_direction(module: nn.Module | Model, base: Any, trained: Any, updates: A
     seen: Any = SimpleNamespace(directions=model.parameters_of(states.moves(model, start)))
     (found,) = CosineValues()([seen])
     told = "cosines of updates with their sum (CGSV), no validation data"
-    return replace(found, method=told, info={**found.info, "utility": "cosines of updates"})
+    return replace(found, method=told)

@@ -1,8 +1,9 @@
-"""The figure with a slider of the page on foundations."""
+"""Figures of the page on foundations."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,3 +41,18 @@ def slopes(marginals: npt.NDArray[np.float64], names: Sequence[str], q: float) -
     for axis in (left, right):
         axis.set_ylim(0, 50)
     return picture
+
+
+def copied(names: Sequence[str], before: Any, after: Any, dropped: Any) -> Picture:
+    """Draw the values of the clinics without and with a copy of the first, and leave-one-out."""
+    bars = {
+        "Shapley, without the copy": [*before, np.nan],
+        "Shapley": after,
+        "leave-one-out": dropped,
+    }
+    return plots.bars_with_errors(
+        bars,
+        names=[*names, f"{names[0]}'s copy"],
+        xlabel="clinic",
+        ylabel="value (points of accuracy)",
+    )
