@@ -403,7 +403,7 @@ def _codes(rows: int, parties: int, cells: int) -> tuple:
 CONTESTS: dict[str, Callable[[Given], Iterator[Contest]]] = {
     each.__name__: each
     for each in (
-        coalitions, rounds, lockstep, overhead, exact, counting, protocol, flower
+        coalitions, rounds, lockstep, overhead, counting, protocol, flower, exact
     )
 }  # fmt: skip
 
@@ -421,6 +421,8 @@ def timed(contest: Contest, given: Given) -> None:
             best[name] = min(best[name], time.perf_counter() - start)
             found[name] = None if result is None else np.asarray(torch.as_tensor(result).cpu())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    if given.device == "cuda":
+        peak = torch.cuda.max_memory_allocated() / 2**20
     first = next(iter(contest.ways))
     for name, (_, units) in contest.ways.items():
         rate, ours = units / best[name], contest.ways[first][1] / best[first]
@@ -443,6 +445,8 @@ def main(arguments: list[str] | None = None) -> None:
     if unknown := set(given.contests) - set(CONTESTS):
         parser.error(f"no contest {sorted(unknown)}; choose from {', '.join(CONTESTS)}")
     torch.set_num_threads(given.threads)
+    # differences are of the method, not of a shorter float32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     os.environ.setdefault("RAY_DEDUP_LOGS", "1")
     print(f"Python {platform.python_version()}, torch {torch.__version__}, {given.device}")
     for name in given.contests or CONTESTS:

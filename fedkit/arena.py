@@ -369,7 +369,7 @@ def sees(method: object) -> tuple[str, ...]:
 
 def in_units(valuation: Valuation) -> FloatArray:
     """Values in the units of the utility."""
-    return np.asarray(valuation.values * valuation.scale)
+    return valuation.in_units().values
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,8 @@ def to_shap(
     if len(values) == 1:
         values, errors = values[0], errors[0]
     start = np.broadcast_to(np.asarray(base, dtype=np.float64), values.shape[:-1])
+    if data is not None and np.shape(data) not in ((n,), values.shape):
+        raise ValueError(f"data has shape {np.shape(data)}; expected {(n,)} or {values.shape}")
     shown = None if data is None else np.broadcast_to(data, values.shape)
     names = given[0].names or tuple(map(str, range(n)))
     return need("shap", "vertical").Explanation(

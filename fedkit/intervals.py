@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy import stats
 
 __all__ = [
-    "NONPARAMETRIC_FROM", "Interval", "bounded_interval", "finite", "geometric_mean", "holm",
+    "Interval", "bounded_interval", "finite", "geometric_mean", "holm",
     "kendalls_tau", "mean_interval", "paired_interval", "paired_p_value", "settled",
 ]  # fmt: skip
 

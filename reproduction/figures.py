@@ -21,7 +21,7 @@ from fedkit.plots import (
     finish,
     panels,
 )
-from reproduction.widgets import Shown, finder, slider, table
+from reproduction.widgets import Shown, finder, quote, slider, table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,8 +31,8 @@ __all__ = [
     "HEAT", "INK", "MARKERS", "PALETTE", "Picture", "Shown", "bars_with_errors",
     "circles_of_clients",
     "curves_with_bands", "dots_of_clients", "dots_with_intervals", "error_against_evaluations",
-    "finder", "finish", "forests", "lines", "logarithmic", "looks", "panels", "scatter_estimates",
-    "slider", "stacked", "table",
+    "finder", "finish", "forests", "lines", "logarithmic", "looks", "panels", "quote",
+    "scatter_estimates", "slider", "stacked", "table",
 ]  # fmt: skip
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")

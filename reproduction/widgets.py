@@ -38,6 +38,15 @@ class Shown:
         return self.text
 
 
+def quote(numbers: Mapping[str, Any] | None = None, **more: Any) -> None:
+    """Keep numbers under their names (in `more` with dashes), for the sentences that quote them."""
+    from myst_nb import glue  # what no command needs
+
+    named = {name.replace("_", "-"): number for name, number in more.items()}
+    for name, number in {**(numbers or {}), **named}.items():
+        glue(name, number, display=False)
+
+
 def typeset(text: str) -> str:
     """Give numbers their minus, which a hyphen is not, and keep intervals on one line."""
     text = re.sub(r"(?<![\w.)\]])-(?=\d)", "−", text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -216,3 +217,11 @@ def test_rounds_without_a_known_kind_are_added_and_seen_by_the_next(tmp_path: Pa
     with pytest.raises(ValueError, match="Shapley and Banzhaf"):
         one.add(2, fk.banzhaf(game))
     assert one.rounds == two.rounds == [0, 1]
+
+
+def test_threads_that_share_a_ledger_lose_no_round(tmp_path: Path) -> None:
+    ledger = fk.Ledger(tmp_path / "values.db")
+    found = fk.shapley(fk.airport([1, 2]))
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda number: ledger.add(number, found), range(80)))
+    assert sorted(fk.Ledger(tmp_path / "values.db").rounds) == list(range(80))

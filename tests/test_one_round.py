@@ -175,6 +175,19 @@ def test_arrays_without_names_and_checkpoints_with_an_optimiser(tmp_path) -> Non
     kept = [{"epoch": 3, "model": one, "optimizer": adam.state_dict()} for one in sent]
     torch.save(kept[0], tmp_path / "0.pt")
     assert fk.value(NET, base, [tmp_path / "0.pt", *kept[1:]], [1, 2, 3], X, Y) == expected
+    plain = [{"model": {k: v.numpy() for k, v in one.items()}, "epoch": 3} for one in sent]
+    assert fk.value(NET, base, plain, [1, 2, 3], X, Y) == expected
+    (tmp_path / "junk.pt").write_bytes(b"junk")
+    with pytest.raises(ValueError, match=r"trained\[0\] is the path .*junk.pt, no checkpoint"):
+        fk.value(NET, base, [tmp_path / "junk.pt", *kept[1:]], [1, 2, 3], X, Y)
+
+
+def test_the_client_that_lacks_a_key_is_the_one_that_is_named() -> None:
+    base, sent = NET.state_dict(), states(3)
+    lost = dict(list(sent[0].items())[1:])
+    key = next(iter(sent[0]))
+    with pytest.raises(ValueError, match=rf"trained\[0\] .* missing keys \['{key}'\]"):
+        fk.value(NET, base, [lost, *sent[1:]], [1, 2, 3], X, Y)
 
 
 def test_without_x_nothing_that_needs_it_is_taken_in_silence() -> None:

@@ -167,6 +167,9 @@ def test_mixed_groups():
         (lambda: Mavericks(5).split(POOL, 8, R(0)), "no classes for the others"),
         (lambda: Mixed(((6, IID()),)).split(POOL, 9, R(0)), "groups have 6 clients and n_clients"),
         (lambda: Dirichlet(1e308), "alpha is 1e.308; expected .* up to 1e.12"),
+        (lambda: QuantitySkew(1e308), "alpha is 1e.308; expected .* up to 1e.12"),
+        (lambda: QuantitySkew(proportions=(1, np.nan)).split(POOL, 2, R(0)), "proportions"),
+        (lambda: Mixed(((2, IID),)), "a partitioner in groups"),
         (lambda: fk.make_federation(fk.load("digits"), 5000, IID(), 0), "n_clients is 5000 but"),
     ],
 )

@@ -112,6 +112,8 @@ def test_values_are_explanations_of_shap():
     sampler = fk.PermutationSampling()
     found = fk.estimate_many(game, sampler, budget=100, seeds=range(3), count="calls")
     several = to_shap(found, base=[1, 2, 3], data=range(5))
+    with pytest.raises(ValueError, match=r"data has shape \(2,\); expected \(5,\) or \(3, 5\)"):
+        to_shap(found, data=[1, 2])
     assert several.values.shape == several.data.shape == (3, 5)
     np.testing.assert_array_equal(several.values[1], found[1].values)
     np.testing.assert_array_equal(several.error_std[2], found[2].standard_errors)

@@ -472,3 +472,12 @@ def test_weights_that_are_no_semivalue_are_refused_and_leave_one_out_is_one() ->
     found = estimate(game, ProxySampling(value=alone), 2**6, 0)
     assert found.values == pytest.approx([1.0, 2.0, 4.0, 5.0, 7.0, 8.0])
     assert np.isfinite(estimate(game, ProxySampling(value=alone), 40, 0).values).all()
+
+
+def test_values_are_there_although_the_sample_has_what_predictions_are_drawn_from(monkeypatch):
+    monkeypatch.setattr(regression, "PREDICTED", 200)
+    game = fk.table_game(np.random.default_rng(0).normal(size=2**12))
+    for seed in range(6):
+        found = estimate(game, ProxySampling(value="banzhaf"), 2000, seed)
+        assert np.isfinite(found.values).all()
+        assert np.isfinite(found.standard_errors).all()

@@ -156,7 +156,10 @@ class Estimator:
         return n_players + (count == "distinct")
 
     def weights(self, n_players: int) -> Floats | None:
-        """Weight of a coalition of each size in the expectation; None when not of this form."""
+        """Weight of a coalition of each size in the expectation; None when not of this form.
+
+        Also asked for three players, by which a valuation tells which semivalue it is of.
+        """
         return None
 
     def prepare(self, game: Game, budget: int | None) -> tuple[Game, Estimator]:
@@ -332,8 +335,9 @@ def estimate_many(
     runs = []
     for game, estimator, total, seed in zip(*columns, strict=True):
         as_game(game)
-        weights = getattr(estimator, "weights", lambda n_players: None)
+        weights: Callable[[int], Floats | None] = lambda n_players: None  # noqa: E731
         if isinstance(estimator, Estimator):
+            weights = estimator.weights
             game, estimator = estimator.prepare(game, total)
         if id(game) not in memories:
             memories[id(game)] = game, Memory(game, told=shown.more if progress else None)

@@ -470,7 +470,9 @@ class _Sample:
         """
         n = self.sides.shape[1]
         large = PairedDesign.for_budget(n, PREDICTED, self.weights)
-        sides, strata = large.draw(rng)
+        # as many more as may be drawn already, so that a pair is left in each stratum
+        more = np.minimum(large.pairs, large.taken + self.design.taken).astype(np.int64)
+        sides, strata = replace(large, taken=more).draw(rng)
         seen = {side.tobytes() for side in self.sides}
         fresh = np.array([side.tobytes() not in seen for side in sides]) & np.isin(strata, sampled)
         rows, strata = _both(sides[fresh]), strata[fresh]
@@ -482,7 +484,8 @@ class _Sample:
         for s in sampled:
             some, left = parts[strata == s], self.design.pairs[s] - self.design.taken[s]
             values += left * some.mean(axis=0)
-            variance += left * (left - len(some)) / len(some) * some.var(axis=0)
+            spread = some.var(axis=0) * len(some) / max(len(some) - 1, 1)
+            variance += left * (left - len(some)) / len(some) * spread
         return values, variance
 
     def _additive(self, rows: Rows, numbers: Floats, sampled: Places) -> tuple[Floats, Floats]:

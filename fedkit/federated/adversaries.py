@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedkit.checks import whole
+from fedkit.checks import real, whole
 
 __all__ = [
     "Backdoor", "FeatureNoise", "FreeRider", "LabelFlip", "LabelNoise", "LabelPermutation",
@@ -47,6 +47,9 @@ class LabelPermutation:
 
     n_classes: int
 
+    def __post_init__(self) -> None:
+        whole("n_classes", self.n_classes, 2)
+
     def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
         _check_labels(self, y)
         while True:
@@ -61,6 +64,9 @@ class LabelNoise:
 
     share: float
     n_classes: int
+
+    def __post_init__(self) -> None:
+        whole("n_classes", self.n_classes, 2)
 
     def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
         _check_labels(self, y)
@@ -81,6 +87,7 @@ class FeatureNoise:
     share: float
 
     def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
+        real("share", self.share, 0.0, 1.0)
         noise = torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
         return (1 - self.share) ** 0.5 * x + self.share**0.5 * noise, y
 
@@ -122,6 +129,7 @@ def _check_labels(attack: LabelFlip | LabelPermutation | LabelNoise, y: Tensor) 
 
 def _drawn(share: float, n: int, rng: Rng) -> Tensor:
     """Positions of a share of n samples, rounded to whole ones."""
+    real("share", share, 0.0, 1.0)
     return torch.from_numpy(rng.permutation(n)[: round(share * n)])
 
 

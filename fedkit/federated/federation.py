@@ -159,22 +159,24 @@ class Federation:
 
         An attack is a function ``(x, y, rng) -> (x, y)`` on a client's data, or has a method
         ``update(honest, rng)`` that returns what is sent in the place of an update.  Refused are
-        clients that do not exist or have another attack or transform, and to leave nobody honest.
+        clients that do not exist, that have another transform and get an attack on data, or another
+        attack on updates, and to leave nobody honest.
         """
         for i, attack in having("attacks", attacks, "items", "keys").items():
             if isinstance(attack, type) or not callable(attack):
                 having(f"attacks[{i}]", attack, "update")
         self.check_clients(*attacks)
-        busy = {**self.transforms, **self.attacks}
-        if other := sorted(i for i in busy if i in attacks and attacks[i] != busy[i]):
-            raise ValueError(
-                f"clients {other} have a transform or an attack already, which attacks would "
-                "replace: make one of both"
-            )
-        if all(int(i) in attacks for i in np.flatnonzero(self.sizes)):
-            raise ValueError("every client with data misbehaves in attacks; leave one honest")
         on_data = {i: attack for i, attack in attacks.items() if callable(attack)}
         on_updates = {i: attack for i, attack in attacks.items() if not callable(attack)}
+        for new, old in ((on_data, self.transforms), (on_updates, self.attacks)):
+            if other := sorted(i for i in new if i in old and new[i] != old[i]):
+                raise ValueError(
+                    f"clients {other} have a transform or an attack of this kind already, which "
+                    "attacks would replace: make one of both"
+                )
+        bad = {*self.attacks, *attacks}
+        if all(int(i) in bad for i in np.flatnonzero(self.sizes)):
+            raise ValueError("every client with data misbehaves in attacks; leave one honest")
         made = self.with_transforms(on_data)
         return replace(made, attacks={**self.attacks, **on_updates})
 
@@ -186,7 +188,13 @@ class Federation:
         for row, client in enumerate(clients):
             if client in self.attacks:
                 rng = streams.generator("tamper", client)
-                sent[row] = self.attacks[client].update(updates[row], rng)
+                false = self.attacks[client].update(updates[row], rng)
+                if not isinstance(false, Tensor) or false.shape != updates[row].shape:
+                    raise ValueError(
+                        f"the attack of client {client} sent {brief(false)}; expected a tensor of "
+                        f"the update's shape, {tuple(updates[row].shape)}"
+                    )
+                sent[row] = false
         return sent
 
 

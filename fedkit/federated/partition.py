@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from fedkit.checks import choice, flag, having, real, warn, whole
+from fedkit.checks import choice, flag, having, real, vector, warn, whole
 
 __all__ = [
     "IID", "ClassesPerClient", "Dirichlet", "Mavericks", "Mixed", "Partitioner", "QuantitySkew",
@@ -203,11 +203,17 @@ class QuantitySkew:
     alpha: float = 1.0
     proportions: tuple[float, ...] | None = None
 
+    def __post_init__(self) -> None:
+        real("alpha", self.alpha, 0.0, _MOST_ALPHA, above=True)
+
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         pool = rng.permutation(len(y))
         if self.proportions is None:
             shares = _draw_shares(np.full(n_clients, self.alpha), rng)
-        elif len(self.proportions) == n_clients and min(self.proportions) > 0:
+        elif (
+            len(self.proportions) == n_clients
+            and (vector("proportions", self.proportions) > 0).all()
+        ):
             shares = np.array(self.proportions) / max(self.proportions)  # whose sum is finite
         else:
             raise ValueError(
@@ -282,6 +288,11 @@ class Mixed:
     """
 
     groups: tuple[tuple[int, Partitioner], ...]
+
+    def __post_init__(self) -> None:
+        for number, partitioner in self.groups:
+            whole("a number of clients in groups", number, 1)
+            having("a partitioner in groups", partitioner, "split")
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         numbers = np.array([number for number, _ in self.groups])

@@ -241,8 +241,10 @@ def federation_game(
 
     Parameters
     ----------
-    federation, architecture, local, seed, device
+    federation, architecture, local, seed
         As in ``fedkit.federated.train_with_sizes``.
+    device : str or torch.device, optional
+        CUDA by default if there is one.
     rounds : int
         Communication rounds; all members take part in all of them with all their data.
     train : callable

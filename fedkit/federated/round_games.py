@@ -141,8 +141,9 @@ class Sent:
 
     @property
     def keys(self) -> Collection[str] | None:
-        """Names of the state that travels; None of flat rows."""
-        return self.states[0] if isinstance(self.states[0], Mapping) else None
+        """Names of the state that travels, those of most clients; None of flat rows."""
+        held = [frozenset(one) for one in self.states if isinstance(one, Mapping)]
+        return max(held, key=held.count, default=None)
 
     def moves(self, model: Model, start: Tensor) -> Tensor:
         """Return the updates ``[k, P]`` of a model that starts from a row ``[P]``."""

@@ -108,7 +108,7 @@ class VerticalData:
                 )
             _kept(keep, len(columns), owner)
         if ids is None:
-            same_rows("the parties' rows", x_task, y, *self.parties)
+            same_rows("the parties' rows (without ids)", x_task, y, *self.parties)
             self.ids = np.arange(self.n_rows)
         else:
             self.ids = _common_ids(ids, self.n_rows, owners)
@@ -164,16 +164,22 @@ class VerticalData:
                     "whose a row is"
                 )
         indexed = {owner: frame.set_index(key_of[owner]) for owner, frame in frames.items()}
-        joined = need("pandas", "run").concat(indexed, axis=1, join="inner")
-        if not len(joined):
-            raise ValueError("no ID stands with every party; write them alike: 7 is not '7'")
-        lost = {owner: len(frame) - len(joined) for owner, frame in frames.items()}
+        kinds = {frame.index.dtype.kind for frame in indexed.values()}
+        if len(kinds) > 1 or kinds & set("fc"):
+            told = ", ".join(f"{owner}: {frame.index.dtype}" for owner, frame in indexed.items())
+            raise ValueError(f"the types of the IDs differ or are fractions ({told}); 7 is not '7'")
+        known = indexed["task"].index
+        for frame in indexed.values():
+            known = known[known.isin(frame.index)]
+        if not len(known):
+            raise ValueError("no ID stands with every party; write them alike")
+        aligned = {owner: frame.loc[known] for owner, frame in indexed.items()}
+        lost = {owner: len(frame) - len(known) for owner, frame in frames.items()}
         if any(lost.values()):
             told = ", ".join(f"{owner}: {n}" for owner, n in lost.items() if n)
-            warn(f"{len(joined)} rows are common to all parties; left out are {told}")
-        own, each_ids = joined["task"], [joined.index.to_numpy()] * len(frames)
-        offers = {name: joined[name] for name in parties}
-        return cls(own.drop(columns=label), own[label], offers, each_ids, **options)
+            warn(f"{len(known)} rows are common to all parties; left out are {told}")
+        own, each_ids = aligned.pop("task"), [known.to_numpy()] * len(frames)
+        return cls(own.drop(columns=label), own[label], aligned, each_ids, **options)
 
     def __repr__(self) -> str:
         task, *others = (len(columns_of(x)) for _, x, _ in self._held)

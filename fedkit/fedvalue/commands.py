@@ -225,6 +225,7 @@ def answer_jobs(
         If the server does not let this party in.
     """
     left_alone: set[str] = set()
+    away = False
     while True:
         try:
             for job in counter.pending(party.name):
@@ -233,7 +234,11 @@ def answer_jobs(
         except CounterUnavailable as error:
             if once:
                 raise
-            say(f"{error}; trying on")
+            if not away:
+                say(f"{error}; trying on")
+            away = True
+        else:
+            away = False
         if once:
             return
         time.sleep(_POLL)

@@ -82,11 +82,11 @@ class PartyValues(Valuation):
         plugin = self.info.get("plugin")
         return None if plugin is None else np.array(plugin)
 
-    def to_frame(self, names: Sequence[str] | None = None) -> pd.DataFrame:
+    def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per data party: value, standard error, perhaps plug-in."""
         frame: pd.DataFrame = need("pandas", extra="run").DataFrame(
             {
-                "party": self.names if names is None else names,
+                "party": self.names,
                 "value": self.values,
                 "standard_error": self.standard_errors,
             }

@@ -12,7 +12,7 @@ import torch
 from fedkit.checks import choice, having, whole
 from fedkit.extras import need
 from fedkit.federated.history import History
-from fedkit.federated.policies import SizeWeighted, UniformSelection
+from fedkit.federated.policies import UniformSelection
 from fedkit.federated.rounds import (
     Aggregate,
     ClientTable,
@@ -28,6 +28,7 @@ from fedkit.federated.rounds import (
 )
 from fedkit.federated.rounds import Strategy as Policies
 from fedkit.games.ledger import Ledger
+from fedkit.games.valuation import Valuation
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.models import Model
 from fedkit.learning.training import LocalSGD
@@ -62,6 +63,11 @@ def to_row(model: Model, arrays: ArrayRecord) -> torch.Tensor:
 def to_arrays(model: Model, row: torch.Tensor) -> ArrayRecord:
     """The whole state of a model as arrays under their names."""
     return ArrayRecord(model.state(row.cpu()))
+
+
+def _leave(r: Round, valuation: Valuation, table: ClientTable) -> torch.Tensor:
+    """Leave the next model to the inner strategy."""
+    return r.base
 
 
 class Valued(Strategy):
@@ -154,7 +160,7 @@ class Valued(Strategy):
         self.inner, self.evaluator, self.test = inner, judge, test
         self.policies = Policies(
             UniformSelection() if select is None else select, value,
-            SizeWeighted() if aggregate is None else aggregate, remember, outputs,
+            _leave if aggregate is None else aggregate, remember, outputs,
         )  # fmt: skip
         self.weighs = aggregate is not None
         self.participants = participants

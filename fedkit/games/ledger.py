@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,7 @@ class Ledger:
         self.path = file_at(path)
         columns = "round TEXT UNIQUE, clients TEXT, valuation TEXT"
         self._file = open_table(self.path, "rounds", columns, "a ledger")
+        self._lock = threading.Lock()  # threads that share a ledger share one connection
         self._last = 0
         self._read: dict[int | str, tuple[list[Client], Valuation]] = {}
 
@@ -104,7 +106,7 @@ class Ledger:
                 f"the values of round {number!r} hold a NaN or an infinity; leave out the clients "
                 "who have no value"
             )
-        with self._file:
+        with self._lock, self._file:
             self._file.execute("BEGIN IMMEDIATE")  # nobody else writes after the look
             self._check(number, valuation, who)
             self._file.execute(
@@ -201,7 +203,8 @@ def total(
     valuations : sequence of Valuation
         One per round, each sampled with a seed of its own.
     participants : sequence of int arrays, or of lists of names, optional
-        The clients' numbers or names in each round, in the order of its values; by default the
+        The clients' numbers or names in each round, in the order of its values, in the place of
+        the valuations' own; by default the
         names of the valuations, or where they have none the same clients in every round.
 
     Returns

@@ -10,6 +10,7 @@ import copy
 import math
 import os
 import re
+import struct
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -363,12 +364,16 @@ def _travels(tensor: Any) -> bool:
     return isinstance(tensor, nn.Parameter) or bool(tensor.isfinite().all())
 
 
+#: what torch raises of a file that holds no checkpoint
+_NO_CHECKPOINT = (OSError, EOFError, RuntimeError, ValueError, UnpicklingError, struct.error)
+
+
 def state_of(given: Any, name: str = "state") -> Any:
     """Return the state_dict of a module or of a checkpoint's path; other things as they are."""
     if isinstance(given, str | os.PathLike):
         try:
             given = torch.load(given, map_location="cpu", weights_only=True)
-        except (OSError, EOFError, RuntimeError, UnpicklingError) as error:
+        except _NO_CHECKPOINT as error:
             told = str(error).partition("\n")[0]
             raise ValueError(f"{name} is the path {given!s}, no checkpoint: {told}") from error
     if isinstance(given, nn.Module):
@@ -381,7 +386,9 @@ def state_of(given: Any, name: str = "state") -> Any:
 
 
 def _holds_tensors(given: Any) -> bool:
-    return isinstance(given, Mapping) and any(isinstance(v, Tensor) for v in given.values())
+    return isinstance(given, Mapping) and any(
+        isinstance(v, Tensor | np.ndarray) for v in given.values()
+    )
 
 
 def states_of(given: Any, name: str) -> list[Any]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from fedkit.checks import flag
+from fedkit.checks import choice, flag, whole
 from fedkit.federated.policies import top, unsampled
 from fedkit.federated.rounds import ClientTable, Round
 from fedkit.games.coalitions import Coalitions
@@ -32,6 +32,12 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+
+
+def _check_clients(*clients: int) -> None:
+    """Refuse what are no numbers of clients, such as a mask."""
+    for client in clients:
+        whole("a client", client, 0)
 
 
 def _best(pool: IntArray, scores: FloatArray, k: int, rng: np.random.Generator) -> IntArray:
@@ -126,6 +132,9 @@ class RunningValue:
     alpha: float = 0.7
     start: Literal["uniform", "first"] = "uniform"
 
+    def __post_init__(self) -> None:
+        choice("start", self.start, ("uniform", "first"))
+
     def __call__(self, table: ClientTable, ids: IntArray, valuation: Valuation) -> None:
         new, old = valuation.values, table.values[ids]
         first = table.counts[ids] == 1
@@ -174,6 +183,9 @@ class Oracle:
 
     favourites: tuple[int, ...] = ()
     excluded: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_clients(*self.favourites, *self.excluded)
 
     def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
         pool = np.setdiff1d(table.available, self.excluded)
@@ -273,6 +285,9 @@ class OracleWeights:
     """Control: a server that is told who misbehaves, and averages the others."""
 
     excluded: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        _check_clients(*self.excluded)
 
     def __call__(self, r: Round, valuation: Valuation, table: ClientTable) -> Tensor:
         good = (~np.isin(r.participants, self.excluded)).astype(np.float64)

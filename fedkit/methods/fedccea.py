@@ -128,8 +128,12 @@ def simulate(
 
     Parameters
     ----------
-    federation, architecture, local, seed, device, progress
+    federation, architecture, local, seed
         As in ``fedkit.federated.train_with_sizes``.
+    device : str or torch.device, optional
+        CUDA by default if there is one.
+    progress : bool
+        Show a bar.
     simulations, rounds : int
         S and R.
     train : callable

@@ -238,7 +238,7 @@ def tested(profile: str) -> list[Case]:
 
 
 def many_repetitions(profile: str, _: Any) -> list[tuple[int, ...]]:
-    """The paper's 200 repetitions, twenty in a record, so that a stop loses few."""
+    """Ten times the paper's 20 repetitions, twenty in a record, so that a stop loses few."""
     return blocks(range(200), 20) if profile == "paper" else repetitions(profile, _)
 
 

@@ -136,7 +136,7 @@ def lead(
 def ahead_when_tested(e: Evaluation, case: Case, rival: str, records: str = "") -> Interval:
     """Return by how much AUC grows where only those that pass are paid, 3α under FIX, paired."""
     mine, theirs = e.played(case, records, "tested"), e.played(case, records)
-    theirs = theirs[theirs.seed.isin(mine.seed)] if len(mine) else theirs
+    theirs = theirs[theirs.seed.isin(mine.seed)]
     rest = per_seed(theirs, f"auc.fix.3.{rival}")
     return paired_interval(per_seed(mine, "auc.fix.3") - rest)
 
