@@ -155,6 +155,8 @@ LOCAL = (
 )  # fmt: skip
 #: alpha and imbalance of the cells on which readings are chosen; the other cells confirm
 SCREENED = ((0.01, 0.01), (0.1, 0.01), (0.01, 0.05))
+#: what :func:`reproduction.fedowen.calibration.declared` says of the records
+DECLARED: dict[str, Any] = {"split": "client", "lr": 0.01, "batch_size": 32, "tail": "both"}
 TINY = replace(
     _DIGITS, clients=10, participants=4, rounds=3, epochs=2, lr=0.1,
     alpha=1.0, imbalance=0.2, exact_every=2, evaluate_every=1, validation=0.2,
@@ -163,7 +165,7 @@ TINY = replace(
 
 def seeds_of(experiment: str, profile: str, s: Setting) -> list[tuple[int, ...]]:
     """Return the blocks of seeds of a setting."""
-    seeds = SCALES[profile].seeds[: 5 if experiment == "reduced" else None]
+    seeds = SCALES[profile].seeds[: 5 if experiment in ("reduced", "declared") else None]
     return common.blocks(seeds, BLOCK)
 
 
@@ -307,6 +309,18 @@ def confirmation(profile: str) -> list[Setting]:
         (base, alpha, imbalance) for base, alpha, imbalance in cells
         if base.dataset == "fashionmnist" or (alpha, imbalance) not in SCREENED
     ])  # fmt: skip
+
+
+def declared(profile: str) -> list[Setting]:
+    """Tables 1 and 2 in the reading that the calibration declares and its other cells confirm."""
+    rows = (*PAPER_METHODS, "fedowen-eq11", *CONTROLS)
+    imbalances = SCALES[profile].imbalances
+    return [
+        replace(s, **DECLARED, exact_every=0, evaluate_every=1)  # it reports its last ten rounds
+        for imbalance in imbalances
+        for s in grid(profile, rows, imbalance)
+        if s.dataset in ("digits", "mnist", "fashionmnist")
+    ]
 
 
 def _calibrated(cells: Sequence[tuple[Setting, float, float]]) -> list[Setting]:
