@@ -94,6 +94,11 @@ def test_code_that_is_shown_fits_its_column_and_glues_nothing(source: Path) -> N
 
 
 SETUP = "Setup for this page"
+COLAB = (
+    '# On Colab, run the next line without its "#", and restart the session:\n'
+    '# %pip install -q -e "git+https://github.com/fedkit/fedkit'
+    '#egg=fedkit-contributions[book,vertical]"\n'
+)
 
 
 def tags_of(cell) -> set[str]:
@@ -128,20 +133,19 @@ def test_three_quarters_of_the_code_are_shown_without_a_click(source: Path) -> N
 def test_the_shown_cells_run_alone(source: Path, tmp_path: Path) -> None:
     """Who copies what a page shows, in order, needs nothing else."""
     notebook = read_source(source)
-    notebook.cells = [
-        cell
-        for cell in notebook.cells
-        if cell.cell_type == "code" and (is_shown(cell) or "parameters" in tags_of(cell))
-    ]
+    notebook.cells = [c for c in notebook.cells if c.cell_type == "code" and is_shown(c)]
     alone = tmp_path / source.name
     alone.write_text(jupytext.writes(notebook, fmt="md:myst"), encoding="utf-8")
     execute(alone, tmp_path / "ran.ipynb", {}, LIMITS["smoke"], source.parent)
 
 
 @each_notebook
-def test_cells_silence_nothing_install_nothing_and_end_with_the_stamp(source: Path) -> None:
+def test_cells_silence_nothing_install_when_asked_and_end_with_the_stamp(source: Path) -> None:
     assert "stamp(" in code_cells(source)[-1].source
     for cell in code_cells(source):
+        if cell.metadata.get("mystnb", {}).get("code_prompt_show") == SETUP:
+            assert cell.source.startswith(COLAB)
+            cell.source = cell.source.removeprefix(COLAB)
         for word in ("filterwarnings", "simplefilter", "%pip", "!pip", "%%capture", "%matplotlib"):
             assert word not in cell.source
         assert not re.search(r"np\.random\.(?!default_rng|Generator|SeedSequence)", cell.source)
