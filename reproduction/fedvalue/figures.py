@@ -312,10 +312,9 @@ def correlations(e: Evaluation) -> Picture:
         table = table.loc[list(dict.fromkeys(part.dataset)), names]
         axis.imshow(table, cmap=plots.HEAT, vmin=-0.2, vmax=1, aspect="auto")
         for (row, column), mean in np.ndenumerate(table.to_numpy()):
-            look = {"color": "white" if mean > 0.35 else "black", "fontsize": 8}
-            weight = "bold" if mean > 0.7 else "normal"
+            look = {"color": "white" if mean > 0.7 else "black", "fontsize": 8}
             text = f"{mean:.2f}".replace("-", "−").replace("0.", ".")
-            axis.text(column, row, text, ha="center", va="center", weight=weight, **look)
+            axis.text(column, row, text, ha="center", va="center", **look)
         axis.grid(False)
         axis.set_yticks(range(len(table)), [name.capitalize() for name in table.index])
         labels = [findings.BENCHMARK_LABELS[name] for name in names]
