@@ -318,22 +318,22 @@ def forests(
     return picture
 
 
-def stacked(counts: DataFrame, looks: Mapping[str, tuple[str, int]], xlabel: str) -> Picture:
+def stacked(counts: DataFrame, parts: Mapping[str, tuple[str, int]], xlabel: str) -> Picture:
     """Draw a bar per row of counts, in shares, with the counts in it.
 
     Parameters
     ----------
     counts : DataFrame
         Whole numbers, a column per part.
-    looks : mapping of str to (str, int)
+    parts : mapping of str to (str, int)
         Words and place in the palette of each part; all other parts go to "other".
     """
-    rest = counts[[name for name in counts if name not in looks]].sum(axis=1)
-    counts = counts.assign(other=rest).reindex(columns=list(looks)).fillna(0).astype(int)
+    rest = counts[[name for name in counts if name not in parts]].sum(axis=1)
+    counts = counts.assign(other=rest).reindex(columns=list(parts)).fillna(0).astype(int)
     shares = counts.div(counts.sum(axis=1), axis=0) * 100
     picture, ((axis,),) = panels(height=max(3.8, 1.6 + 0.24 * len(counts)))
     starts = shares.cumsum(axis=1) - shares
-    for part, (words, colour) in looks.items():
+    for part, (words, colour) in parts.items():
         look: dict[str, Any] = {"color": PALETTE[colour], "label": words, "height": 0.66}
         axis.barh(list(shares.index), shares[part], left=starts[part], **look)
         for row, (start, width, count) in enumerate(

@@ -191,19 +191,13 @@ def numbers(report: Report) -> dict[str, Any]:
         "n_headlines_good": len(good),
         "n_headlines_later": int((good["after_runs"] != "").sum()),
     }
+    for word, verdict in (("yes", REPRODUCED), ("no", NOT_REPRODUCED), ("turn", TURNS)):
+        found[f"findings_{word}"] = int((findings["verdict"] == verdict).sum())
     for basis, frame in (("claims", claims), ("findings", findings)):
         yes, can, testable = decided(frame)
-        found |= {
-            f"{basis}_decided": yes,
-            f"{basis}_can": can,
-            f"{basis}_can_share": f"{100 * yes / max(can, 1):.0f}",
-            f"{basis}_testable": testable,
-            f"{basis}_testable_share": f"{100 * yes / max(testable, 1):.0f}",
-            f"{basis}_yes": int((frame["verdict"] == REPRODUCED).sum()),
-            f"{basis}_no": int((frame["verdict"] == NOT_REPRODUCED).sum()),
-            f"{basis}_turn": int((frame["verdict"] == TURNS).sum()),
-        }
-    return found | _measured(report) | _margins(report.judged)
+        found[f"{basis}_can_share"] = f"{100 * yes / max(can, 1):.0f}"
+        found[f"{basis}_testable_share"] = f"{100 * yes / max(testable, 1):.0f}"
+    return found | _measured(report)
 
 
 def _shown(cut: Interval, digits: int, signed: bool) -> str:
@@ -221,8 +215,8 @@ def _measured(report: Report) -> dict[str, str]:
         mean, low, high = (scale * float(row[part]) for part in ("mean", "low", "high"))
         cut = Interval(mean, low, high, int(row["seeds"]))
         told[f"find-{name}"] = _shown(cut, digits, signed)
-        if isinstance(row["paper"], str) and signed:
-            told[f"find-{name}-printed"] = f"{float(row['paper']):+.1f}".replace("-", "−")
+    for name in ("owen", "owen-too", "ms"):
+        told[f"find-{name}-printed"] = f"{float(report.everything.paper[FOUND[name][0]]):+.1f}"
     found = differences(FedMS(report.records, report.store))
     for name in ("whole", "tenth"):
         told[f"find-ms-{name}"] = _shown(found[f"ms-{name}"], 1, True)
@@ -232,17 +226,6 @@ def _measured(report: Report) -> dict[str, str]:
         share = part.groupby(["dataset", "distribution", "noise"]).value.mean()
         told[f"find-{name}"] = _shown(mean_interval(100 * share), 1, False)
     return told
-
-
-def _margins(judged: pd.DataFrame) -> dict[str, str]:
-    """Margins of printed accuracies, by paper."""
-    cells = judged[judged["rule"].str.startswith("value ")]
-    cells = cells[cells["unit"].str.endswith("test accuracy")]
-    found = {}
-    for name, part in cells.groupby("paper_key"):
-        (size,) = part["rule"].str.extract(r"margin ([\d.]+)")[0].astype(float).unique()
-        found[f"margin-{str(name).lower()}"] = f"{size:g}"
-    return found
 
 
 # ------------------------------------------------------------------- tables and the figure

@@ -34,13 +34,12 @@ def test_what_is_decided_of_what():
 def test_claims_and_findings_are_counted_apart_on_one_basis_each(told):
     numbers = report.numbers(told)
     assert numbers["n_claims"] == numbers["n_construction"] + len(told.claims)
-    for basis, frame in (("claims", told.claims), ("findings", told.findings)):
-        table = told.counts(frame)
+    assert told.counts(told.findings).loc[TURNS, "all"] == numbers["findings_turn"]
+    for frame in (told.claims, told.findings):
+        table, (yes, can, testable) = told.counts(frame), decided(frame)
         assert table["all"].sum() == len(frame)
         assert list(table.index) == list(VERDICTS)
-        assert table.loc[TURNS, "all"] == numbers[f"{basis}_turn"]
-        assert numbers[f"{basis}_decided"] <= numbers[f"{basis}_can"]
-        assert numbers[f"{basis}_can"] <= numbers[f"{basis}_testable"]
+        assert yes <= can <= testable
     assert told.findings["claims"].sum() == len(told.claims)
     assert len(told.findings) < len(told.claims)
     assert set(told.everything["verdict"]) <= set(VERDICTS)  # the list is closed
