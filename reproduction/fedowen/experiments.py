@@ -155,6 +155,14 @@ LOCAL = (
 )  # fmt: skip
 #: alpha and imbalance of the cells on which readings are chosen; the other cells confirm
 SCREENED = ((0.01, 0.01), (0.1, 0.01), (0.01, 0.05))
+#: federations that may be declared: on the screen the lower rate fits best, with other splits than
+#: the present one and the tail cut in the test set too
+CANDIDATES: tuple[dict[str, Any], ...] = tuple(
+    {"split": split, "lr": lr, "batch_size": batch, "momentum": momentum, "tail": "both"}
+    for split in SPLITS[1:]
+    for lr, batch, momentum in LOCAL
+    if lr == 0.01 and not momentum
+)
 TINY = replace(
     _DIGITS, clients=10, participants=4, rounds=3, epochs=2, lr=0.1,
     alpha=1.0, imbalance=0.2, exact_every=2, evaluate_every=1, validation=0.2,
@@ -163,7 +171,7 @@ TINY = replace(
 
 def seeds_of(experiment: str, profile: str, s: Setting) -> list[tuple[int, ...]]:
     """Return the blocks of seeds of a setting."""
-    seeds = SCALES[profile].seeds[: 5 if experiment == "reduced" else None]
+    seeds = SCALES[profile].seeds[: 5 if experiment in ("reduced", "declared") else None]
     return common.blocks(seeds, BLOCK)
 
 
@@ -307,6 +315,19 @@ def confirmation(profile: str) -> list[Setting]:
         (base, alpha, imbalance) for base, alpha, imbalance in cells
         if base.dataset == "fashionmnist" or (alpha, imbalance) not in SCREENED
     ])  # fmt: skip
+
+
+def declared(profile: str) -> list[Setting]:
+    """Tables 1 and 2 in :data:`CANDIDATES`, of which the declared reading alone is run."""
+    scale = SCALES[profile]
+    methods = (*PAPER_METHODS, "fedowen-eq11", *CONTROLS)
+    return [
+        replace(s, **reading, exact_every=0)
+        for reading in CANDIDATES
+        for imbalance in scale.imbalances
+        for s in grid(profile, methods, imbalance)
+        if s.dataset in ("digits", "mnist", "fashionmnist")
+    ]
 
 
 def _calibrated(cells: Sequence[tuple[Setting, float, float]]) -> list[Setting]:
