@@ -1,7 +1,8 @@
 """The open choices of the papers: each reading of a paper is its claims, asked of other records.
 
-``readings.csv`` has a row per choice: what is judged, what else was run, which of these the paper's
-words admit, and why.  :mod:`reproduction.verdicts` judges the others beside the judged one.
+``readings.csv`` has a row per choice: ours in words, where it is made, and why.  Where something
+else is run too, or planned, the row names what is judged, the others, and which of these the
+paper's words admit; :mod:`reproduction.verdicts` judges the others beside the judged one.
 """
 
 from __future__ import annotations
@@ -35,20 +36,25 @@ class Reading:
 
 
 @cache
-def readings_of(paper: str) -> tuple[Reading, ...]:
+def choices_of(paper: str) -> tuple[Mapping[str, str], ...]:
     """Read the choices that a paper leaves open, one by one."""
     with open(Path(__file__).with_name("readings.csv"), encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["paper"] == paper]
+        return tuple(row for row in csv.DictReader(file) if row["paper"] == paper)
+
+
+def readings_of(paper: str) -> tuple[Reading, ...]:
+    """Return the other choices that are run, or planned."""
     return tuple(
         Reading(
             row["choice"], row["judged"], other, other in row["admissible"].split("; "), row["why"]
         )
-        for row in rows
+        for row in choices_of(paper)
         for other in row["others"].split("; ")
+        if other
     )
 
 
-def _settings(text: str) -> dict[str, Any]:
+def settings_of(text: str) -> dict[str, Any]:
     """Read settings such as ``"local=steps owned=0.1"``."""
     read = need("yaml", extra="run").safe_load
     return {name: read(value) for name, _, value in (pair.partition("=") for pair in text.split())}
@@ -65,24 +71,27 @@ def _elsewhere(side: Any, judged: Asked, other: Asked) -> Any:
     if not {"experiment", "metric"} <= side.keys():
         return side
     stated = {**side.get("settings", {}), **side.get("protocol", {}), **side}
+    if any(stated.get(name, value) != value for name, value in judged.items() if name != "metric"):
+        return side  # it asks for something else; what it does not state is as judged
     named = re.compile(rf"(?<![\w-]){re.escape(str(judged.get('metric')))}(?![\w-])")
-    settings = {n: v for n, v in judged.items() if n != "metric" and stated.get(n, v) != v}
-    if settings or ("metric" in judged and not named.search(side["metric"])):
-        return side  # it asks for something else
-    asked = {**side, "experiment": other.get("experiment", side["experiment"])}
-    if "metric" in judged:
-        asked["metric"] = named.sub(other["metric"], side["metric"])
+    if "metric" in judged and not named.search(side["metric"]):
+        return side
     changes = {n: v for n, v in other.items() if n not in ("metric", "experiment")}
-    for part in {"settings", "protocol"} & set(side):
-        # in another experiment all that is other has to be said
-        there = "experiment" in judged and part == "settings"
-        asked[part] = side[part] | {n: v for n, v in changes.items() if there or n in side[part]}
+    asked = {
+        **side,
+        "experiment": other.get("experiment", side["experiment"]),
+        "metric": named.sub(other.get("metric", r"\g<0>"), side["metric"]),
+        "settings": {**side.get("settings", {}), **changes},
+    }
+    if "protocol" in side:
+        of_protocol = {n: v for n, v in changes.items() if n in side["protocol"]}
+        asked["protocol"] = {**side["protocol"], **of_protocol}
     return asked
 
 
 def under(claims: Claims, reading: Reading) -> Claims:
     """Return the claims with the other choice in the place of the judged one."""
-    judged, other = _settings(reading.judged), _settings(reading.other)
+    judged, other = settings_of(reading.judged), settings_of(reading.other)
     protocol = {name: other.get(name, value) for name, value in claims.protocol.items()}
     changed = tuple(
         replace(

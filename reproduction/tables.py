@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 import textwrap
@@ -11,15 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from fedkit.extras import need
-from reproduction import PAPERS, overviews, widgets
+from reproduction import overviews, widgets
 from reproduction.claims import Claims, rules
 from reproduction.measured import Measured
-from reproduction.readings import readings_of
+from reproduction.readings import choices_of, readings_of
 from reproduction.records import Store
 from reproduction.verdicts import (
     FAILS,
@@ -30,8 +30,11 @@ from reproduction.verdicts import (
     TURNS,
     UNJUDGED,
     VERDICTS,
+    cannot_be_decided,
+    copy_told,
     judge_all,
     moved_by,
+    printed_half_width,
     verdict_text,
 )
 from reproduction.widgets import Shown
@@ -74,6 +77,11 @@ def _fits(row: Any) -> str:
     if not row["also_fits"]:
         return "fits no other row"
     return f"also fits {row['also_fits']:.0f} of {row['other_rows']:.0f} other rows"
+
+
+def _copied(row: Any) -> str:
+    """Say of what copy of the paper's data a row's numbers are; empty where it is the paper's."""
+    return copy_told(row["entry"]) if row["profile"] else ""
 
 
 def _says(row: Any) -> str:
@@ -130,10 +138,12 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def choices(paper: str) -> str:
-    """Write the table of what a paper leaves open and what was chosen: ``choices.csv``."""
-    with open(PAPERS[paper] / "choices.csv", encoding="utf-8", newline="") as file:
-        head, *rows = csv.reader(file)
-    return markdown(head, rows)
+    """Write the table of what a paper leaves open: our choice with its reason, and where it is."""
+    rows = [
+        (row["choice"], ": ".join(filter(None, (row["ours"], row["why"]))), row["where"])
+        for row in choices_of(paper)
+    ]
+    return markdown(["open point", "our choice", "where"], rows)
 
 
 def captioned(**look: Any) -> Callable[[Callable[..., Any]], Callable[..., Shown]]:
@@ -298,6 +308,7 @@ def terminal_table(frame: pd.DataFrame, width: int) -> str:
     for row in frame.to_dict("records"):
         words = verdict_text(row["verdict"]).partition(", not in")[0].partition(" (")[0]
         words += ", by construction" if row["by_construction"] else ""
+        words += f", {_copied(row)}" if _copied(row) else ""
         if math.isfinite(row["also_fits"]):
             words += f", fits {row['also_fits']:.0f}/{row['other_rows']:.0f} too"
         printed, ours, _ = _ours(row)
@@ -337,6 +348,8 @@ def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
         heads[head] = None
         # A number that is not judged stands beside the paper's all the same: it must say why.
         why = f": {row['note']}" if row["verdict"] == NOT_JUDGED else ""
+        else_told = "" if why else _copied(row)
+        why += else_told and f"<br>{else_told}"
         why += f"<br>{_fits(row)}" if _fits(row) else ""
         cells.setdefault(name, {})[head] = _powers(
             f"{row['paper']}<br>{_ours(row)[1]}<br>{_with_remarks(row)}{why}"
@@ -347,6 +360,27 @@ def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
         raise ValueError(f"no claims in table {table!r}{where}; tables are {known}")
     body = [[name, *(line.get(head, "") for head in heads)] for name, line in cells.items()]
     return markdown(["paper / ours / verdict", *heads], body)
+
+
+def too_wide(frame: pd.DataFrame) -> pd.DataFrame:
+    """List the claims whose printed spread no run of ours can be held against, and their verdicts.
+
+    What is not reproduced all the same is further away than even that width.
+    """
+    lines = [
+        {
+            "claim": row["says"],
+            "printed": f"{row['paper']} ± {row['entry'].spread}",
+            "runs": row["entry"].paper_seeds,
+            "half-width at least": printed_half_width(row["entry"]),
+            "margin": row["entry"].test["margin"],
+            "verdict": marked_verdict(row),
+        }
+        for row in frame.to_dict("records")
+        if cannot_be_decided(row["entry"])
+    ]
+    table: pd.DataFrame = pd.DataFrame(lines)
+    return table.set_index("claim") if lines else table
 
 
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
@@ -443,6 +477,23 @@ def readings(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFra
         })  # fmt: skip
     table: pd.DataFrame = pd.DataFrame(lines)
     return table.set_index("choice")
+
+
+def other_choices(claims: Claims, store: Store, profile: str = "paper") -> Shown:
+    """Show the verdicts of a paper's claims under each other choice."""
+    return widgets.table(
+        readings(claims, store, profile).drop(columns="why"),
+        "The verdicts under each other choice that is run, or is planned. Counted are claims that "
+        "are judged under both and rest on other records; moved are those with another verdict, "
+        "turned those that hold under one choice and fail under the other. Admissible is what the "
+        "paper's words allow. Intervals are over seeds.",
+        cards=True,
+    )
+
+
+def planned() -> pd.DataFrame:
+    """Return the runs that are planned and not on record, with their hours on one core."""
+    return pd.read_csv(Path(__file__).with_name("planned.csv"), index_col="paper", dtype=str)
 
 
 def margins(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFrame:

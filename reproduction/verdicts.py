@@ -244,6 +244,16 @@ def printed_half_width(claim: Claim) -> float:
     return float(factor.min() * float(claim.spread) / math.sqrt(runs))
 
 
+def cannot_be_decided(claim: Claim) -> bool:
+    """Whether the printed spread forbids every run of ours to reproduce a number.
+
+    It needs no record, so such claims can be listed before there is one.
+    """
+    if claim.rule != "value" or claim.untestable:
+        return False
+    return printed_half_width(claim) > claim.test["margin"]
+
+
 def _ordering(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None) -> Judgement:
     """Judge a difference, a slope or a contrast by its direction, then its size (T4, T5).
 
@@ -380,7 +390,11 @@ def judge(
     least = int(claim.test.get("min_seeds", 3))
     least = max(least, 1 if RULES[claim.rule] is _equal else 2)
     if cut.n < least:
-        return Judgement(INCONCLUSIVE, note=f"{cut.n} of at least {least} seeds")
+        verdict, note = INCONCLUSIVE, f"{cut.n} of at least {least} seeds"
+        if cannot_be_decided(claim):
+            verdict = UNDECIDABLE
+            note += f"; by the printed spread alone at least {printed_half_width(claim):.2g}"
+        return Judgement(verdict, note=note)
     return RULES[claim.rule](
         claim, values if claim.rule == "place" else finite(values), cut, p_value
     )
@@ -561,7 +575,7 @@ def join(
             "verdict": told.verdict,
             "also_fits": sum(fitting) if others else math.nan,
             "other_rows": len(others) or math.nan,
-            "note": "; ".join(filter(None, (told.note, _copy(claim) if found.profile else ""))),
+            "note": "; ".join(filter(None, (told.note, copy_told(claim) if found.profile else ""))),
             "profile": found.profile,
             "stale": found.stale,
             "command": "" if none else _command(claim, claims, found.profile or profile),
@@ -582,7 +596,7 @@ def _column(claim: Claim) -> str:
     return repr([(name, value) for name, value in claim.place.items() if name != "row"])
 
 
-def _copy(claim: Claim) -> str:
+def copy_told(claim: Claim) -> str:
     """Say of what copy of the paper's data our numbers are, where it is one."""
     asked = repr((claim.ours, claim.against))  # also of the parts of what is pooled
     return "ours on a JPEG copy of CIFAR-10 (quality 75)" if "'cifar10'" in asked else ""

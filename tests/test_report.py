@@ -4,7 +4,9 @@ import pandas as pd
 import pytest
 
 from reproduction import report
+from reproduction.experiments import get
 from reproduction.report import HEADLINES, RULES, WRITTEN, Report, decided
+from reproduction.tables import planned
 from reproduction.verdicts import (
     DIRECTION,
     INCONCLUSIVE,
@@ -40,6 +42,11 @@ def test_claims_and_findings_are_counted_apart_on_one_basis_each(told):
         assert table["all"].sum() == len(frame)
         assert list(table.index) == list(VERDICTS)
         assert yes <= can <= testable
+    left_out = [numbers[f"findings_{why}"] for why in ("not_run", "shown", "never")]
+    assert can + sum(left_out) == testable  # of the findings
+    for basis in ("claims", "findings"):
+        shares = [float(numbers[f"{basis}_{of}_share"]) for of in ("can", "decidable", "testable")]
+        assert shares == sorted(shares, reverse=True)
     assert told.findings["claims"].sum() == len(told.claims)
     assert len(told.findings) < len(told.claims)
     assert set(told.everything["verdict"]) <= set(VERDICTS)  # the list is closed
@@ -92,3 +99,14 @@ def test_tables_of_the_report_have_a_row_for_each(told):
     assert report.headlines(told).html.count("<tr") >= len(HEADLINES)
     assert report.verdicts(told).html.count("<tr") >= len(VERDICTS)
     assert report.rules(told).html.count("<tr") >= len(RULES)
+
+
+def test_every_planned_run_names_an_experiment_that_exists():
+    rows = planned()
+    assert not rows.isna().any(axis=None)
+    for paper, name in zip(rows.index, rows["experiment"], strict=True):
+        assert get(paper, name).cells("paper", None)
+
+
+def test_fedms_stands_with_the_whole_class_beside_the_tenth(told):
+    assert f"one setting) {told.fedms['ms-whole'].text(1)}" in report.headlines(told).text

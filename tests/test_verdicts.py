@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,10 +20,11 @@ from fedkit.intervals import (
     paired_interval,
     paired_p_value,
 )
-from reproduction.claims import Claim, ClaimsError, load_claims
+from reproduction.claims import Claim, ClaimsError, claims_papers, load_claims
+from reproduction.experiments import all_experiments, get
 from reproduction.fedvalue import properties
-from reproduction.readings import Reading, readings_of, under
-from reproduction.records import Cell, Store
+from reproduction.readings import Reading, choices_of, readings_of, settings_of, under
+from reproduction.records import PROFILES, Cell, Store
 from reproduction.statistics import kendalls_w, slopes
 from reproduction.tables import (
     by_declaration,
@@ -37,6 +39,7 @@ from reproduction.tables import (
     readings,
     summary,
     terminal_table,
+    too_wide,
     verdict_text,
 )
 from reproduction.verdicts import (
@@ -53,6 +56,7 @@ from reproduction.verdicts import (
     UNDECIDABLE,
     UNJUDGED,
     VERDICTS,
+    cannot_be_decided,
     join,
     judge,
     printed_half_width,
@@ -296,6 +300,25 @@ def test_a_printed_spread_may_leave_nothing_to_decide():
     claim = Claim("x", "", "", {"rule": "value"}, "1", spread="2", paper_seeds=3)
     assert printed_half_width(claim) == pytest.approx(2 * least, rel=1e-4)
     assert printed_half_width(replace(claim, spread=None)) == 0
+
+
+def test_what_cannot_be_decided_is_told_before_there_are_seeds():
+    claim = Claim(
+        "x", "", "a reaches", {"rule": "value", "margin": 3.0, "min_seeds": 3}, "50", spread="2",
+        paper_seeds=3,
+    )  # fmt: skip
+    assert cannot_be_decided(claim)
+    assert not cannot_be_decided(replace(claim, spread="1"))
+    assert not cannot_be_decided(replace(claim, untestable="no data"))
+    assert not cannot_be_decided(replace(claim, test={**claim.test, "rule": "place"}))
+    assert judge(claim, np.array([50.0])).verdict == UNDECIDABLE
+    assert judge(replace(claim, spread="1"), np.array([50.0])).verdict == INCONCLUSIVE
+    assert verdict_of(claim, np.array([80.0, 80.1, 79.9])) == NOT_REPRODUCED
+    frame = join(load_claims("fedms"), Store(Path("nowhere")))
+    listed = too_wide(frame)
+    assert len(listed) == sum(cannot_be_decided(entry) for entry in frame["entry"]) > 0
+    assert (listed["half-width at least"] > listed["margin"]).all()
+    assert too_wide(frame[:0]).empty
 
 
 @pytest.mark.parametrize(
@@ -870,7 +893,7 @@ def test_a_reading_asks_the_places_that_it_concerns():
     assert asked["fedccea.t3.mnist.iid.base"].ours["metric"] == "base"
     highest = asked["fedccea.declines-highest.none.fedccea"]
     assert highest.ours["metric"] == "mean(adam.highest)"
-    (rounds,) = (r for r in readings_of("fedccea") if r.choice == "how TMC-SV is valued")
+    (rounds,) = (r for r in readings_of("fedccea") if r.choice.startswith("TMC-SV"))
     asked = under(claims, rounds)
     moved = asked["fedccea.declines.tmc-sv"]
     assert moved.ours["experiment"] == "rounds"
@@ -878,6 +901,40 @@ def test_a_reading_asks_the_places_that_it_concerns():
     assert moved.ours["settings"]["permutations"] == 2
     assert moved.against == claims["fedccea.declines.tmc-sv"].against  # everybody is everybody
     assert asked["fedccea.loo-zeros"] == claims["fedccea.loo-zeros"]
+
+
+def test_a_reading_is_asked_for_where_a_claim_does_not_state_what_is_judged():
+    whole = Reading("", "owned=0.1", "experiment=study owned=1.0", True, "")
+    moved = under(load_claims("fedms"), whole)
+    place = moved["fedms.t1.dir1.mnist.fedms"].ours
+    assert (place["experiment"], place["settings"]["owned"]) == ("study", 1.0)
+    claims, pooled = load_claims("fedvalue"), "fedvalue.p7.accuracy.vs-vf-ps"
+    moved = under(
+        claims, Reading("", "experiment=gender_age trees_depth=6", "trees_depth=3", True, "")
+    )
+    for depth, there in ((6, claims), (3, moved)):
+        places = [place for line in there[pooled].ours["pooled"] for place in line]
+        assert {place["settings"]["trees_depth"] for place in places} == {depth}
+    elsewhere = Reading("", "experiment=recommendation", "trees_depth=3", True, "")
+    assert under(claims, elsewhere).claims == claims.claims
+
+
+@pytest.mark.parametrize("paper", claims_papers())
+def test_every_open_choice_is_one_row_and_every_other_reading_has_cells(paper):
+    rows = choices_of(paper)
+    assert len({row["choice"] for row in rows}) == len(rows) > 0
+    assert all(row["ours"] and row["where"] for row in rows)
+    for row in rows:
+        others = row["others"].split("; ")
+        assert bool(row["judged"]) == bool(row["others"]) == bool(row["why"]), row["choice"]
+        assert set(filter(None, row["admissible"].split("; "))) <= set(others), row["choice"]
+    for reading in readings_of(paper):
+        judged, other = settings_of(reading.judged), settings_of(reading.other)
+        name = other.get("experiment", judged.get("experiment"))
+        names = [name] if name else [e.name for e in all_experiments(paper)]
+        asked = {k: v for k, v in other.items() if k not in ("experiment", "metric")}
+        cells = [c for n in names for p in PROFILES for c in get(paper, n).cells(p, None)]
+        assert any(asked.items() <= cell.settings.items() for cell in cells), reading
 
 
 # ------------------------------------------------------------------- levels

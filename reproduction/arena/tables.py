@@ -285,8 +285,9 @@ def pay(e: Evidence) -> Any:
     "role, and those three federations are left out of the comparison of seeds.",
 )
 def stability(e: Evidence) -> Any:
-    """Kendall's tau-b of a method with itself under a change, means with 95% intervals. To be more
-    alike than chance is no merit, so there are no stars: equal shares are stable.
+    """Kendall's tau-b of a method with itself under a change, means with 95% intervals over the
+    federations. To be more alike than chance is no merit, so there are no stars: equal shares are
+    stable.
     """
     return kind(e, "stability")
 

@@ -12,7 +12,7 @@ from fedkit.intervals import Interval
 from reproduction import overviews
 from reproduction.fedccea import figures, findings
 from reproduction.fedccea.experiments import LABELS, METHODS, PARTIAL, WALKS
-from reproduction.fedccea.findings import Evaluation, as_text, intervals, of
+from reproduction.fedccea.findings import Evaluation, as_text, intervals, of, reduced_claims
 from reproduction.tables import (
     Page,
     captioned,
@@ -21,6 +21,7 @@ from reproduction.tables import (
     comparison_table,
     marked_verdict,
     marks_told,
+    other_choices,
 )
 
 TOLD = "Means of three seeds with 95% intervals, 300 samples per client"
@@ -68,6 +69,7 @@ def rivals(e: Evaluation) -> Any:
 
 
 PAGE.add(lambda e: choices("fedccea"), "What the paper leaves open")
+PAGE.add(lambda e: other_choices(reduced_claims(), e.store, "laptop"))
 
 
 PAGE.add(

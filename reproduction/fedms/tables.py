@@ -15,7 +15,14 @@ from reproduction.fedms import figures, findings
 from reproduction.fedms.experiments import METHODS, PAPER_METHODS, SCENARIOS
 from reproduction.fedms.findings import EXPERIMENTS, KIND_LABELS, LABELS, SCORES, Evaluation
 from reproduction.overviews import lead, where
-from reproduction.tables import Page, captioned, choices, marked_verdict, marks_told
+from reproduction.tables import (
+    Page,
+    captioned,
+    choices,
+    marked_verdict,
+    marks_told,
+    other_choices,
+)
 from reproduction.tables import main_claims as claims_in_words
 
 PAGE = Page(Evaluation)
@@ -35,6 +42,7 @@ def main_claims(e: Evaluation) -> Any:
 
 
 PAGE.add(lambda e: choices("fedms"), "What the paper leaves open")
+PAGE.add(lambda e: other_choices(load_claims("fedms"), e.store, e.records))
 
 
 @PAGE.table(

@@ -9,12 +9,20 @@ import pandas as pd
 
 from fedkit.intervals import Interval, mean_interval, paired_interval
 from reproduction import overviews
+from reproduction.claims import load_claims
 from reproduction.experiments import get
 from reproduction.fedowen import experiments, figures, findings
 from reproduction.fedowen.findings import COLUMN, LABELS, Evaluation, pooled
 from reproduction.fedowen.run import Setting
 from reproduction.overviews import lead, seeds_told, where
-from reproduction.tables import Page, captioned, choices, claims_table, comparison_table
+from reproduction.tables import (
+    Page,
+    captioned,
+    choices,
+    claims_table,
+    comparison_table,
+    other_choices,
+)
 from reproduction.tables import main_claims as claims_in_words
 
 by_seed = partial(overviews.by_seed, labels=LABELS)
@@ -102,6 +110,7 @@ PAGE.add(
     "The abstract links to published code, hoseinkhs/AdaptiveSelectionFL. We worked from the "
     "text alone and have not read it, so some of these lines may be settled there.",
 )
+PAGE.add(lambda e: other_choices(load_claims("fedowen"), e.store, e.records))
 
 
 @PAGE.table("What is on record")

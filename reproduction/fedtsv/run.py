@@ -343,7 +343,7 @@ RUN = Tiny(
 )  # fmt: skip
 experiment(
     "fedtsv", "figures", "Accuracy, loss and final weights (Figures 1 and 2)", given.figures,
-    lambda profile, s: [given.SEEDS[profile]], RUN, entry="{}", block=10,
+    given.figures_seeds, RUN, entry="{}", block=10,
 )  # fmt: skip
 experiment(
     "fedtsv", "study", "Does the separation of clients survive", given.study, given.study_seeds,

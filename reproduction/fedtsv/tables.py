@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from reproduction.claims import load_claims
 from reproduction.fedtsv import figures, findings
 from reproduction.fedtsv.findings import CLIP, EVEN, FIRST, LABELS, LOUD, RATES, RIVALS, Evaluation
 from reproduction.overviews import machines_told
@@ -17,6 +18,7 @@ from reproduction.tables import (
     claims_table,
     marked_verdict,
     marks_told,
+    other_choices,
 )
 
 #: main claims in few words: the claim at our rate, and at the rate where FedAvg ends as printed
@@ -69,6 +71,7 @@ def main_claims(e: Evaluation) -> Any:
 
 
 PAGE.add(lambda e: choices("fedtsv"), "What the paper leaves open")
+PAGE.add(lambda e: other_choices(load_claims("fedtsv"), e.store, e.records))
 
 
 @PAGE.table(
@@ -118,7 +121,7 @@ PAGE.add(
 def weights(e: Evaluation) -> Any:
     """Probability that a client of the first kind has a larger final weight than one of the
     second (ties count half), and the share of clients of each kind whose weight is zero; 95%
-    intervals.
+    intervals over the seeds.
     """
     return findings.weights_table(e.drawn)
 

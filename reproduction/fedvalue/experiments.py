@@ -128,7 +128,7 @@ def seeds_of_tables(profile: str, s: Any) -> list[tuple[int, ...]]:
 def seeds_of_models(profile: str, s: Setting) -> list[tuple[int, ...]]:
     """Return the seeds of Table 8."""
     many = profile == "paper" and s.dataset != "credit"
-    return [tuple(range(10))] if many else seeds_of_tables(profile, s)
+    return blocks(range(50), 10) if many else seeds_of_tables(profile, s)
 
 
 # ------------------------------------------------------------------- the movie agency

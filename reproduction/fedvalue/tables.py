@@ -18,7 +18,14 @@ from reproduction.fedvalue.experiments import MAIN, MILD, PLACES, PROTOCOLS
 from reproduction.fedvalue.findings import STRATEGIES, Evaluation
 from reproduction.figures import Shown
 from reproduction.overviews import machines_told, where
-from reproduction.tables import RAISED, choices, comparison_table, marked_verdict, marks_told
+from reproduction.tables import (
+    RAISED,
+    choices,
+    comparison_table,
+    marked_verdict,
+    marks_told,
+    other_choices,
+)
 
 # ------------------------------------------------------------------------ claims
 
@@ -252,6 +259,7 @@ def every() -> Iterator[tuple[str, str, Any]]:
     e = Evaluation("paper")
     judged = e.claims.reset_index(drop=True)
     yield "What the paper leaves open", "", choices("fedvalue")
+    yield "", "", other_choices(e.entries, e.store, e.records)
     yield (
         "Sizes of the values",
         "",
