@@ -233,15 +233,15 @@ def _dots(axis: Axes, at: FloatArray, rows: DataFrame, k: int, name: str) -> lis
     return handles
 
 
-def dots_with_intervals(table: DataFrame, *, xlabel: str) -> Picture:
+def dots_with_intervals(table: DataFrame, xlabel: str) -> Picture:
     """Draw claimed beside measured: our mean with its interval, the paper's number hollow.
 
-    `table` has a row per line, from the top: columns label, mean, low, high and, if there are any,
-    paper; NaN where there is no number.
+    `table` has a row per label, from the top: columns mean, low, high and, if there are any, paper;
+    NaN where there is no number.
     """
     axis, rows = panels(height=0.9 + 0.32 * len(table))[1][0, 0], np.arange(float(len(table)))
     handles = _dots(axis, rows, table, 0, "measured, 95% interval")
-    axis.set_yticks(rows, [str(name) for name in table["label"]], parse_math=False)
+    axis.set_yticks(rows, [str(name) for name in table.index], parse_math=False)
     axis.set_ylim(len(table) - 0.5, -0.5)
     return finish(axis, xlabel, "", handles, below=True)
 

@@ -175,7 +175,7 @@ def test_what_valuing_costs_beside_a_round() -> None:
 
 def test_numbers_and_tables_are_there(e: Evidence) -> None:
     found = findings.numbers(e)
-    assert found["w-mean"] == "-1.8 [-4.3, +0.8]"
+    assert found["w-exact"] == "-1.8 [-4.3, +0.8]"
     assert found["w-skew-mean"] == "-8.7"
     assert {*TAKEN} & {*RETRAIN} == {"proxy-retrained"}
     page = replace(tables.PAGE, evaluation=lambda _: e)

@@ -318,7 +318,7 @@ def _points(e: Evidence) -> dict[str, Interval]:
     worst = e.units("worth.worst")["loo-loss"]
     bad = [k for k in worst.index if k in e.units("detection").index]
     return {
-        "w-mean": e.mean(weights, "exact-loss"),
+        "w-exact": e.mean(weights, "exact-loss"),
         "w-noise-mean": e.inside(weights, "exact-loss", "label-noise"),
         "w-mav-loo-mean": e.inside(weights, "loo-loss", "mavericks"),
         "w-skew-mean": e.inside(weights, "exact-loss", "labels"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import astuple
 from itertools import product
 from typing import Any
 
@@ -20,6 +19,7 @@ from fedkit.fedvalue.protocol.messages import Table
 from fedkit.intervals import Interval
 from fedkit.streams import Streams
 from reproduction import figures as plots
+from reproduction import overviews
 from reproduction.fedvalue import findings
 from reproduction.fedvalue.experiments import FEATURES, Case
 from reproduction.fedvalue.findings import COLUMNS, IDEAL, RIDERS, STRATEGIES, Evaluation
@@ -36,11 +36,7 @@ def _dots(
     printed: Mapping[str, float] | None = None,
 ) -> Picture:  # fmt: skip
     """Draw means with their intervals, a line each, perhaps beside a dotted level."""
-    lines = pd.DataFrame(map(astuple, found.values()), columns=["mean", "low", "high", "n"])
-    lines["label"] = [*found]
-    if printed:
-        lines["paper"] = lines["label"].map(printed)
-    picture = plots.dots_with_intervals(lines, xlabel=xlabel)
+    picture = plots.dots_with_intervals(overviews.intervals(found, printed), xlabel)
     if at is not None:
         picture.axes[0].axvline(at, **_DOTTED)
     return picture

@@ -159,7 +159,7 @@ def riders_by_reading(e: Evaluation, column: str = COLUMNS[0]) -> pd.DataFrame:
             if len(per_seed(frame, f"frsp.{column}.{name}")):
                 i = cut(frame, "frsp", name, [column])
                 found[words, STRATEGIES[name]] = asdict(i)
-    return pd.DataFrame.from_dict(found, orient="index")
+    return overviews.table(found)
 
 
 # ------------------------------------------------------------------------ SHAP
@@ -236,7 +236,7 @@ def by_reading(e: Evaluation) -> pd.DataFrame:
                 "control above 0.7 (%)": control,
                 "repetitions": f"{many}" if few == many else f"{few} to {many}",
             }
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return overviews.table(rows)
 
 
 def gains(frame: pd.DataFrame, before: str, after: str) -> pd.Series:
@@ -484,7 +484,7 @@ def known_answers(e: Evaluation, data: str = "label") -> pd.DataFrame:
             "bound (%)": 100 * value["bound.known_answers"],
             "by the overall share (%)": 100 * bounds.known_answers([people], (2, 3), (n, n)),
         }
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return overviews.table(rows)
 
 
 def leaks(e: Evaluation, parties: int = 5, features: int = 2) -> dict[Any, Interval]:
@@ -516,7 +516,7 @@ def growth(e: Evaluation) -> pd.DataFrame:
             "exponent": mean_interval(slopes(np.log(x[upper]), np.log(took[:, upper]))),
             "factor": mean_interval(np.exp(slopes(x, np.log(took)))),
         }  # fmt: skip
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return overviews.table(rows)
 
 
 def numbers_of_protocol(e: Evaluation) -> Numbers:
