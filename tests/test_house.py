@@ -58,10 +58,10 @@ REPRODUCTION = {
         "plugins statistics common overviews experiments claims readings verdicts tables figures "
         "widgets golden records __init__",
     ),
-    "report": "fedccea fedms tables figures verdicts claims records __init__",
+    "report": "fedccea fedms tables overviews figures verdicts claims records __init__",
     "arena": "common overviews tables experiments figures widgets golden manifest records __init__",
     "foundations": "figures widgets __init__",
-    "book": "figures manifest records",
+    "book": "figures widgets manifest records",
     "commands": "plugins arena book claims verdicts tables experiments golden records __init__",
 }
 PLANS = {"fedkit": LIBRARY, "reproduction": REPRODUCTION}
