@@ -198,7 +198,6 @@ def error_against_evaluations(
     tidy: DataFrame,
     *,
     exact: int | None = None,
-    xlabel: str = "distinct utility evaluations",
     ylabel: str = "root mean squared error",
 ) -> Picture:
     """Draw estimation error against the evaluations spent, both on logarithmic axes.
@@ -207,8 +206,8 @@ def error_against_evaluations(
     marked vertical line.
     """
     picture = curves_with_bands(
-        tidy, "evaluations", "error", "estimator", xlabel=xlabel, ylabel=ylabel, log_x=True,
-        log_y=True,
+        tidy, "evaluations", "error", "estimator", xlabel="distinct utility evaluations",
+        ylabel=ylabel, log_x=True, log_y=True,
     )  # fmt: skip
     if exact is not None:
         at = picture.axes[0]

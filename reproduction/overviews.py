@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass, field
 from functools import cache, cached_property
 from typing import Any, ClassVar
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from fedkit.intervals import Interval, holm, mean_interval, paired_interval, paired_p_value, settled
+from fedkit.intervals import Interval, holm, paired_interval, paired_p_value, settled
 from reproduction.claims import load_claims
 from reproduction.plugins import is_plugin
 from reproduction.records import Record, Store
@@ -171,26 +171,3 @@ def means(
     """Mean of every column with its interval: columns mean, low, high, and `count` of how many."""
     rows = {column: astuple(interval(wide[column])) for column in wide}
     return pd.DataFrame(rows, index=["mean", "low", "high", count]).T
-
-
-def overview(
-    frame: pd.DataFrame,
-    labels: Mapping[str, str],
-    references: Sequence[str],
-    metric: str = "accuracy",
-    **settings: Any,
-) -> pd.DataFrame:
-    """Mean of every method with its interval, and its gain over each reference.
-
-    Index method; columns mean, low, high, seeds, and per reference ``gain over <reference>``, ``low
-    <reference>``, ``high <reference>``, ``p <reference>`` and ``seeds <reference>``, those that
-    both have; in the metric's unit.
-    """
-    wide = by_seed(frame, labels, metric, **settings)
-    table = means(wide, mean_interval, "seeds")
-    for reference in references:
-        difference = gains(wide, reference)
-        table[f"gain over {reference}"] = difference["gain"]
-        for column in ("low", "high", "p", "seeds"):
-            table[f"{column} {reference}"] = difference[column]
-    return table

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from fedkit.intervals import Interval, mean_interval
-from reproduction import NAMES, claims_file, overviews
+from reproduction import NAMES, claims_file
 from reproduction import figures as plots
 from reproduction.claims import load_claims
 from reproduction.fedccea.findings import reduced_claims
@@ -275,7 +275,7 @@ def headlines(report: Report) -> plots.Shown:
             "printed": _printed(row), "ours": ours, "verdict": marked_verdict(row),
         }  # fmt: skip
     return plots.table(
-        overviews.table(rows),
+        pd.DataFrame.from_dict(rows, orient="index"),
         "The headline claims of the five papers: the number as printed, ours with its 95% interval "
         "over n seeds (of FedValue's correlations over batches of repetitions), and the verdict. "
         "An asterisk: runs with 300 samples per client, which are not counted on this page."
@@ -294,7 +294,7 @@ def verdicts(report: Report) -> plots.Shown:
         for verdict in claims.index
     }
     return plots.table(
-        overviews.table(rows),
+        pd.DataFrame.from_dict(rows, orient="index"),
         "Verdicts: claims / findings. Claims that say one thing in several readings are one "
         "finding with one vote. Claims that hold or fail by construction are left out of both.",
     )
@@ -335,7 +335,7 @@ def rules(report: Report) -> plots.Shown:
         for name, (called, holds) in RULES.items()
     }
     return plots.table(
-        overviews.table(rows),
+        pd.DataFrame.from_dict(rows, orient="index"),
         "The rules by which claims were judged, as a claim names them and as the policy does; how "
         "many claims each judged, and how many of these were written or changed after the runs.",
         cards=True,

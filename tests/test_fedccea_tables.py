@@ -199,7 +199,7 @@ def test_times_by_hand():
     metrics = {f"seconds.{k}": v for k, v in seconds.items()}
     metrics |= {"trained.lockstep": [0.5], "trained.loo": [4.0]}
     metrics |= {"testing.lockstep": [0.05], "testing.loo": [1.0]}
-    times = tables.measured_times(records([({"clients": 4}, metrics)]), 100).loc[4]
+    times = tables.measured_times(records([({"clients": 4}, metrics)])).loc[4]
     assert times["FedCCEA over LOO"] == pytest.approx(5)
     assert times["data trained on"] == pytest.approx(12.5)
     assert times["training alone"] == pytest.approx(5)

@@ -11,6 +11,7 @@ from fedkit.estimators import estimate
 from fedkit.games.exact import semivalue
 from fedkit.games.game import Game, normalise, table_game
 from fedkit.games.valuation import Valuation
+from fedkit.intervals import mean_interval
 from fedkit.methods.fedowen import OwenTwins
 from reproduction import overviews
 from reproduction.common import accuracies, accuracy_curve, settings_in_cell
@@ -314,10 +315,6 @@ ROWS = [
 ]
 
 
-def overview(rows, references):
-    return overviews.overview(rows, findings.LABELS, references)
-
-
 def test_gains_are_paired_by_seed():
     row = overviews.gains(by_seed(frame(ROWS)), "fedavg").loc["fedowen"]
     assert row.gain == pytest.approx(3)
@@ -331,7 +328,7 @@ def test_rows_with_fewer_seeds_are_compared_on_the_seeds_they_share():
     # equal numbers that rounding has moved differ by nothing
     equal = pd.DataFrame({"fedowen": [0.1 + 0.2] * 10, "fedavg": [0.3] * 10})
     assert overviews.gains(equal, "fedavg").loc["fedowen", "p"] == 1
-    table = overview(some, ("fedavg",))
+    table = overviews.means(by_seed(some), mean_interval, "seeds")
     assert table.loc["exact", "mean"] == 30.0
     assert np.isfinite(table.drop(index="exact")["mean"]).all()
     assert overviews.seeds_told(table.seeds) == "1 to 3 seeds"

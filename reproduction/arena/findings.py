@@ -150,10 +150,10 @@ class Evidence(overviews.Evaluation):
                     found.append(chance_above(finite(value[~bad]), finite(value[bad])))
         return float(np.mean(found))
 
-    def moved(self, method: str, other: str = "exact") -> Interval:
-        """Percent of the money that goes to other clients than by the other method."""
+    def moved(self, method: str) -> Interval:
+        """Percent of the money that goes to other clients than by exact values."""
         share = self.paid.pivot_table(index=[*PLACE, "role"], columns="method", values="share")
-        apart = (share[method] - share[other]).abs().groupby(PLACE).sum(min_count=1) / 2
+        apart = (share[method] - share["exact"]).abs().groupby(PLACE).sum(min_count=1) / 2
         return mean_interval(100 * apart.groupby("scenario").mean().to_numpy())
 
     def bad_pay(self, method: str, scenario: str) -> Interval:

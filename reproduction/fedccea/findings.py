@@ -279,8 +279,11 @@ def compared(table: pd.DataFrame) -> pd.DataFrame:
 
 # Seconds
 
+#: how many simulations FedCCEA needs
+SIMULATIONS = 100
 
-def printed_times(simulations: int = 100) -> pd.DataFrame:
+
+def printed_times() -> pd.DataFrame:
     """The paper's Table 2, FedCCEA's times multiplied by the simulations that it needs.
 
     Index: clients; columns: seconds of one simulation, of all, of TMC-SV and of LOO, and the ratio
@@ -292,7 +295,7 @@ def printed_times(simulations: int = 100) -> pd.DataFrame:
     table = pd.DataFrame(
         {
             "FedCCEA, one simulation (s)": rows["fedccea"],
-            f"FedCCEA, {simulations} simulations (s)": simulations * rows["fedccea"],
+            f"FedCCEA, {SIMULATIONS} simulations (s)": SIMULATIONS * rows["fedccea"],
             "TMC-SV (s)": rows["tmc-sv"],
             "LOO (s)": rows["loo"],
         }
@@ -300,26 +303,26 @@ def printed_times(simulations: int = 100) -> pd.DataFrame:
     return table.assign(**{"FedCCEA over TMC-SV": table.iloc[:, 1] / rows["tmc-sv"]})
 
 
-def measured_times(frame: pd.DataFrame, simulations: int = 100) -> pd.DataFrame:
+def measured_times(frame: pd.DataFrame) -> pd.DataFrame:
     """Our Table 2: milliseconds per round, by number of clients.
 
-    `frame`: records of the experiment ``cost``; `simulations`: how many FedCCEA needs.
+    `frame`: records of the experiment ``cost``.
     """
     found = frame.pivot_table(index="clients", columns="metric", values="value")
-    total, loo = simulations * found["seconds.lockstep"], found["seconds.loo"]
+    total, loo = SIMULATIONS * found["seconds.lockstep"], found["seconds.loo"]
     table = pd.DataFrame(
         {
             "one simulation (ms)": 1000 * found["seconds.simulation"],
             "one of many in lockstep (ms)": 1000 * found["seconds.lockstep"],
-            f"FedCCEA, {simulations} simulations (ms)": 1000 * total,
+            f"FedCCEA, {SIMULATIONS} simulations (ms)": 1000 * total,
             "one walk of Monte Carlo (ms)": 1000 * found["seconds.walk"],
             "LOO (ms)": 1000 * loo,
             "FedCCEA over LOO": total / loo,
         }
     )
     training = {m: found[f"seconds.{m}"] - found[f"testing.{m}"] for m in ("lockstep", "loo")}
-    table["training alone"] = simulations * training["lockstep"] / training["loo"]
-    table["data trained on"] = simulations * found["trained.lockstep"] / found["trained.loo"]
+    table["training alone"] = SIMULATIONS * training["lockstep"] / training["loo"]
+    table["data trained on"] = SIMULATIONS * found["trained.lockstep"] / found["trained.loo"]
     return table
 
 
@@ -597,9 +600,9 @@ def of(metric: str, shown: Iterable[str] = RANKED) -> dict[str, str]:
     return {LABELS[m]: f"{metric}.{m}" for m in shown}
 
 
-def beyond_random(end: str, shown: Iterable[str] = RANKED) -> dict[str, tuple[str, str]]:
+def beyond_random(end: str) -> dict[str, tuple[str, str]]:
     """Name what goes with one end of an order, beside random clients."""
-    return {LABELS[m]: (f"{_LOST[end]}.{m}", f"{_LOST[end]}.random") for m in shown}
+    return {LABELS[m]: (f"{_LOST[end]}.{m}", f"{_LOST[end]}.random") for m in RANKED}
 
 
 def over_retrained(metric: str) -> dict[str, tuple[str, str]]:

@@ -173,14 +173,13 @@ def gains(e: Evaluation) -> Picture:
     picture, axes = plots.panels(2, len(SCENARIOS), height=6.4, share_y=True)
     for (i, j), axis in np.ndenumerate(axes):
         scenario, reference = list(SCENARIOS)[j], references[i]
-        found = overviews.overview(where(e.mnist, scenario=scenario), LABELS, references)
+        wide = overviews.by_seed(where(e.mnist, scenario=scenario), LABELS)
+        found = overviews.gains(wide, reference).reindex(wide.columns)
         cuts = {
-            LABELS[str(m)]: Interval(
-                *(row[f"{part} {reference}"] for part in ("gain over", "low", "high", "seeds"))
-            )
+            LABELS[str(m)]: Interval(row.gain, row.low, row.high, row.seeds)
             for m, row in found.iterrows()
         }
-        sure = found[f"p {reference}"] < 0.05
+        sure = found.p < 0.05
         plots.lines(axis, cuts, hollow={LABELS[m] for m in found.index[~sure]}, level=0)
         axis.set_title(f"Mavericks + {scenario}", fontsize=9.5, color=plots.INK)
         axis.set_xlabel(f"gain over {LABELS[reference]}", fontsize=9, color=plots.INK)

@@ -138,7 +138,7 @@ def sensitivity(table: pd.DataFrame) -> Picture:
     return plots.dots_with_intervals(lines, "FedOwen over FedAvg (points)")
 
 
-def sweeps(e: Evaluation, profile: str = "laptop") -> Picture:
+def sweeps(e: Evaluation) -> Picture:
     """Draw accuracy by inclusion levels, under both budgets, and by exploration rate."""
     picture, axes = plots.panels(1, 2, height=3.4)
     fixed = "FedOwen, fixed budget"
@@ -147,7 +147,7 @@ def sweeps(e: Evaluation, profile: str = "laptop") -> Picture:
         axes[0], (("sweep_levels", "levels", "fedowen-corrected"),
                   ("sweep_epsilon", "epsilon", "random-values")), strict=True,
     ):  # fmt: skip
-        f = e.frame(name, profile)
+        f = e.frame(name, "laptop")
         f = f[(f.dataset == COLUMN["dataset"]) & (f.metric == "accuracy")]
         f = f[f.method.isin(["fedowen", other])]
         if name == "sweep_levels":  # at Q = 2 the two budgets are one

@@ -129,9 +129,9 @@ def exact_values(e: Evaluation, table: str) -> Any:
     ).loc[[*text]]
 
 
-def varied(e: Evaluation, profile: str = "laptop") -> pd.DataFrame:
+def varied(e: Evaluation) -> pd.DataFrame:
     """Return FedOwen's lead over FedAvg by setting that the paper does not give."""
-    frame, usual = e.frame("sensitivity", profile), e.frame("table1", profile)
+    frame, usual = e.frame("sensitivity", "laptop"), e.frame("table1", "laptop")
     usual = usual[usual.alpha.isin(frame.alpha) & usual.dataset.isin(frame.dataset)]
     fields = [*experiments.SENSITIVITY]
     defaults = {f: getattr(Setting, f) for f in fields}

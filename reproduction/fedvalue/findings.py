@@ -147,7 +147,7 @@ RIDER_READINGS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def riders_by_reading(e: Evaluation, column: str = COLUMNS[0]) -> pd.DataFrame:
+def riders_by_reading(e: Evaluation) -> pd.DataFrame:
     """Return the share paid to free-riders by reading, of those readings that are on record.
 
     Index the reading and the strategy; columns mean, low, high (95%, in percent), n.
@@ -156,9 +156,8 @@ def riders_by_reading(e: Evaluation, column: str = COLUMNS[0]) -> pd.DataFrame:
     for words, change in RIDER_READINGS.items():
         frame = e.played(replace(RIDERS, **change))
         for name in ("fedvalue", "fedvalue-corrected"):
-            if len(per_seed(frame, f"frsp.{column}.{name}")):
-                i = cut(frame, "frsp", name, [column])
-                found[words, STRATEGIES[name]] = asdict(i)
+            if len(per_seed(frame, f"frsp.{COLUMNS[0]}.{name}")):
+                found[words, STRATEGIES[name]] = asdict(cut(frame, "frsp", name))
     return overviews.table(found)
 
 
@@ -210,11 +209,11 @@ def shares(frame: pd.DataFrame, estimate: str = "plugin") -> dict[str, float]:
     }
 
 
-def above(frame: pd.DataFrame, estimate: str = "plugin", level: float = 0.7) -> Interval:
-    """Return the percentage of bars above a level in a batch of repetitions: its mean."""
+def above(frame: pd.DataFrame, estimate: str = "plugin") -> Interval:
+    """Return the percentage of bars above 0.7 in a batch of repetitions: its mean."""
     wanted = [f"pearson.{estimate}.{b}" for b in BENCHMARKS]
     part = frame[frame.metric.isin(wanted)].dropna(subset="value")
-    return mean_interval(100 * (part.value > level).groupby(part.seed).mean()).within(0, 100)
+    return mean_interval(100 * (part.value > 0.7).groupby(part.seed).mean()).within(0, 100)
 
 
 @cache
