@@ -37,7 +37,7 @@ __all__ = [
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
-HEAT = LinearSegmentedColormap.from_list("fedkit", ["#D9E9F4", "#7FBCE3", "#0072B2", "#00476F"])
+HEAT = LinearSegmentedColormap.from_list("fedkit", ["#D9E9F4", "#7FBCE3", "#0072B2"])
 
 
 def looks(hue: Iterable[object], order: Sequence[str] | None) -> dict[str, dict[str, Any]]:
@@ -233,15 +233,15 @@ def _dots(axis: Axes, at: FloatArray, rows: DataFrame, k: int, name: str) -> lis
     return handles
 
 
-def dots_with_intervals(table: DataFrame, *, xlabel: str) -> Picture:
+def dots_with_intervals(table: DataFrame, xlabel: str) -> Picture:
     """Draw claimed beside measured: our mean with its interval, the paper's number hollow.
 
-    `table` has a row per line, from the top: columns label, mean, low, high and, if there are any,
-    paper; NaN where there is no number.
+    `table` has a row per label, from the top: columns mean, low, high and, if there are any, paper;
+    NaN where there is no number.
     """
     axis, rows = panels(height=0.9 + 0.32 * len(table))[1][0, 0], np.arange(float(len(table)))
     handles = _dots(axis, rows, table, 0, "measured, 95% interval")
-    axis.set_yticks(rows, [str(name) for name in table["label"]], parse_math=False)
+    axis.set_yticks(rows, [str(name) for name in table.index], parse_math=False)
     axis.set_ylim(len(table) - 0.5, -0.5)
     return finish(axis, xlabel, "", handles, below=True)
 
@@ -318,22 +318,22 @@ def forests(
     return picture
 
 
-def stacked(counts: DataFrame, looks: Mapping[str, tuple[str, int]], xlabel: str) -> Picture:
+def stacked(counts: DataFrame, parts: Mapping[str, tuple[str, int]], xlabel: str) -> Picture:
     """Draw a bar per row of counts, in shares, with the counts in it.
 
     Parameters
     ----------
     counts : DataFrame
         Whole numbers, a column per part.
-    looks : mapping of str to (str, int)
+    parts : mapping of str to (str, int)
         Words and place in the palette of each part; all other parts go to "other".
     """
-    rest = counts[[name for name in counts if name not in looks]].sum(axis=1)
-    counts = counts.assign(other=rest).reindex(columns=list(looks)).fillna(0).astype(int)
+    rest = counts[[name for name in counts if name not in parts]].sum(axis=1)
+    counts = counts.assign(other=rest).reindex(columns=list(parts)).fillna(0).astype(int)
     shares = counts.div(counts.sum(axis=1), axis=0) * 100
     picture, ((axis,),) = panels(height=max(3.8, 1.6 + 0.24 * len(counts)))
     starts = shares.cumsum(axis=1) - shares
-    for part, (words, colour) in looks.items():
+    for part, (words, colour) in parts.items():
         look: dict[str, Any] = {"color": PALETTE[colour], "label": words, "height": 0.66}
         axis.barh(list(shares.index), shares[part], left=starts[part], **look)
         for row, (start, width, count) in enumerate(

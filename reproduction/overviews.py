@@ -38,13 +38,14 @@ class Evaluation:
         found = self.store.frame(self.paper, experiment, profile)
         if found.empty:
             raise ValueError(
-                f"no record of {experiment} at {profile!r}; make it with: fedkit run {self.paper} "
-                f"{experiment} --profile {profile}"
+                f"no record of {experiment} at profile {profile!r} in {self.store.root}; make it "
+                f"with: fedkit run {self.paper} {experiment} --profile {profile}"
             )
         return found
 
     def series(self, experiment: str, profile: str = "", **settings: Any) -> Any:
         """Return the series of an experiment that have these settings."""
+        self.frame(experiment, profile)  # says so where nothing is on record
         return where(self.store.series(self.paper, experiment, profile or self.records), **settings)
 
     @cached_property
@@ -90,8 +91,8 @@ def by_metric(frame: pd.DataFrame, prefix: str = "") -> pd.DataFrame:
 
 
 def lead(wide: Any, a: str, b: str) -> Interval:
-    """How much more a has than b, paired by seed; of what is not there, nothing."""
-    return paired_interval(wide[a] - wide[b] if {a, b} <= set(wide) else [])
+    """How much more a has than b, paired by seed."""
+    return paired_interval(wide[a] - wide[b])
 
 
 def intervals(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from fedkit.intervals import Interval, mean_interval
-from reproduction import NAMES, claims_file
+from reproduction import NAMES, claims_file, overviews
 from reproduction import figures as plots
 from reproduction.claims import load_claims
 from reproduction.fedccea.findings import reduced_claims
@@ -201,24 +201,20 @@ def numbers(report: Report) -> dict[str, Any]:
         "n_headlines_good": len(good),
         "n_headlines_later": int((good["after_runs"] != "").sum()),
     }
+    for word, verdict in (("yes", REPRODUCED), ("no", NOT_REPRODUCED), ("turn", TURNS)):
+        found[f"findings_{word}"] = int((findings["verdict"] == verdict).sum())
     for basis, frame in (("claims", claims), ("findings", findings)):
         yes, can, testable = decided(frame)
         never = int((frame["verdict"] == UNDECIDABLE).sum())
-        found |= {
-            f"{basis}_decided": yes,
-            f"{basis}_can": can,
-            f"{basis}_can_share": f"{100 * yes / max(can, 1):.1f}",
-            f"{basis}_decidable_share": f"{100 * yes / max(testable - never, 1):.1f}",
-            f"{basis}_testable": testable,
-            f"{basis}_testable_share": f"{100 * yes / max(testable, 1):.1f}",
-            f"{basis}_not_run": int((frame["verdict"] == NOT_ATTEMPTED).sum()),
-            f"{basis}_shown": int((frame["verdict"] == NOT_JUDGED).sum()),
-            f"{basis}_never": never,
-            f"{basis}_yes": int((frame["verdict"] == REPRODUCED).sum()),
-            f"{basis}_no": int((frame["verdict"] == NOT_REPRODUCED).sum()),
-            f"{basis}_turn": int((frame["verdict"] == TURNS).sum()),
-        }
-    return found | _measured(report) | _margins(report.judged)
+        for share, whole in (("can", can), ("decidable", testable - never), ("testable", testable)):
+            found[f"{basis}_{share}_share"] = f"{100 * yes / max(whole, 1):.1f}"
+    for word, verdict in (
+        ("not_run", NOT_ATTEMPTED),
+        ("shown", NOT_JUDGED),
+        ("never", UNDECIDABLE),
+    ):
+        found[f"findings_{word}"] = int((findings["verdict"] == verdict).sum())
+    return found | _measured(report)
 
 
 def _shown(cut: Interval, digits: int, signed: bool) -> str:
@@ -236,8 +232,8 @@ def _measured(report: Report) -> dict[str, str]:
         mean, low, high = (scale * float(row[part]) for part in ("mean", "low", "high"))
         cut = Interval(mean, low, high, int(row["seeds"]))
         told[f"find-{name}"] = _shown(cut, digits, signed)
-        if isinstance(row["paper"], str) and signed:
-            told[f"find-{name}-printed"] = f"{float(row['paper']):+.1f}".replace("-", "−")
+    for name in ("owen", "owen-too", "ms"):
+        told[f"find-{name}-printed"] = f"{float(report.everything.paper[FOUND[name][0]]):+.1f}"
     for name in ("whole", "tenth"):
         told[f"find-ms-{name}"] = _shown(report.fedms[f"ms-{name}"], 1, True)
     unseen = report.store.frame("fedccea", "contribution", "laptop")
@@ -246,17 +242,6 @@ def _measured(report: Report) -> dict[str, str]:
         share = part.groupby(["dataset", "distribution", "noise"]).value.mean()
         told[f"find-{name}"] = _shown(mean_interval(100 * share), 1, False)
     return told
-
-
-def _margins(judged: pd.DataFrame) -> dict[str, str]:
-    """Margins of printed accuracies, by paper."""
-    cells = judged[judged["rule"].str.startswith("value ")]
-    cells = cells[cells["unit"].str.endswith("test accuracy")]
-    found = {}
-    for name, part in cells.groupby("paper_key"):
-        (size,) = part["rule"].str.extract(r"margin ([\d.]+)")[0].astype(float).unique()
-        found[f"margin-{str(name).lower()}"] = f"{size:g}"
-    return found
 
 
 # ------------------------------------------------------------------- tables and the figure
@@ -290,7 +275,7 @@ def headlines(report: Report) -> plots.Shown:
             "printed": _printed(row), "ours": ours, "verdict": marked_verdict(row),
         }  # fmt: skip
     return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
+        overviews.table(rows),
         "The headline claims of the five papers: the number as printed, ours with its 95% interval "
         "over n seeds (of FedValue's correlations over batches of repetitions), and the verdict. "
         "An asterisk: runs with 300 samples per client, which are not counted on this page."
@@ -309,7 +294,7 @@ def verdicts(report: Report) -> plots.Shown:
         for verdict in claims.index
     }
     return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
+        overviews.table(rows),
         "Verdicts: claims / findings. Claims that say one thing in several readings are one "
         "finding with one vote. Claims that hold or fail by construction are left out of both.",
     )
@@ -350,7 +335,7 @@ def rules(report: Report) -> plots.Shown:
         for name, (called, holds) in RULES.items()
     }
     return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
+        overviews.table(rows),
         "The rules by which claims were judged, as a claim names them and as the policy does; how "
         "many claims each judged, and how many of these were written or changed after the runs.",
         cards=True,

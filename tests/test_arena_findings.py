@@ -18,7 +18,6 @@ from reproduction.arena.findings import (
     SKEWED_RIDERS,
     TAKEN,
     TESTS,
-    WRONG,
     Evidence,
 )  # fmt: skip
 from reproduction.arena.measures import summary
@@ -133,7 +132,7 @@ def test_what_acting_on_values_is_worth(e: Evidence) -> None:
     assert e.inside("worth.weights", "exact-loss", "label-noise").low > 0
     for kind in ("labels", "mavericks"):
         assert e.inside("worth.weights", "exact-loss", kind).high < 0
-    assert e.inside("worth.weights", "exact-loss", WRONG).low < 0
+    assert e.inside("worth.weights", "exact-loss", "skewed-wrong-labels").low < 0
     assert weights.loc["mavericks", "loo-loss"] < -20
     assert weights.loc["labels", "proxy"] < 0
     for kind in ("label-noise", "twenty"):
@@ -176,8 +175,8 @@ def test_what_valuing_costs_beside_a_round() -> None:
 
 def test_numbers_and_tables_are_there(e: Evidence) -> None:
     found = findings.numbers(e)
-    assert found["w-mean"] == "-1.8 [-4.3, +0.8]"
-    assert found["w-mean-mean"] == "-1.8"
+    assert found["w-exact"] == "-1.8 [-4.3, +0.8]"
+    assert found["w-skew-mean"] == "-8.7"
     assert {*TAKEN} & {*RETRAIN} == {"proxy-retrained"}
     page = replace(tables.PAGE, evaluation=lambda _: e)
     titles = [title for title, _, _ in page.every() if title]

@@ -184,8 +184,10 @@ def test_two_runs_give_the_same_bytes(write, tmp_path, monkeypatch):
         "import json, ipykernel; at = json.load(open(ipykernel.get_connection_file()))\n"
         'assert sys.platform != "linux" or at["transport"] == "ipc"  # a port may be taken\n'
         "import multiprocessing; p = multiprocessing.Process(target=int); p.start(); p.join()\n"
-        'print("progress", file=sys.stderr)'
+        'print("progress", file=sys.stderr)\n'
+        'from reproduction.widgets import quote; quote(lost=-2.5, lost_by="[-3, -2]")'
     )
+    body += "\nIt is {glue:text}`lost:.2f` {glue:text}`lost-by`, not {glue:text}`x.ipynb::name`.\n"
     page = write(body)
     texts = []
     for n in range(2):
@@ -194,14 +196,16 @@ def test_two_runs_give_the_same_bytes(write, tmp_path, monkeypatch):
         texts.append(target.read_text("utf-8"))
     assert texts[0] == texts[1]
     cells = json.loads(texts[0])["cells"]
-    printed = "".join(cells[3]["outputs"][0]["text"]).splitlines()
+    printed = "".join(cells[2]["outputs"][0]["text"]).splitlines()
     assert printed[0] == "0 2e-05 1 default"
     assert os.path.realpath(printed[1]) == os.path.realpath(__import__("sys").executable)
-    assert len(cells[3]["outputs"]) == 1  # standard error is not shown
+    assert "progress" not in texts[0].replace('print(\\"progress', "")  # standard error
     assert (page.parent / "bye").exists()  # the kernel ended, and was not ended
-    table = "".join(cells[2]["source"])
-    assert "fedkit book run page -p rate 1e-05" in table
-    assert "| `rate` | `1e-05` | a step size |" in table
+    as_run = "".join(cells[1]["source"])
+    assert as_run.startswith("# fedkit book run page -p rate 1e-05\n")
+    assert "rate: float = 1e-05  # a step size" in as_run
+    text = "".join(cells[3]["source"])
+    assert text == "It is −2.50 [−3,\N{NO-BREAK SPACE}−2], not {glue:text}`x.ipynb::name`."
     assert not any("injected-parameters" in c["metadata"].get("tags", []) for c in cells)
 
 
@@ -332,8 +336,8 @@ def test_the_tables_of_all_papers_are_runs_of_one_notebook(write, tmp_path: Path
     execute(page, tmp_path / "x.ipynb", {"name": "wine"}, 60, page.parent)
     cells = json.loads((tmp_path / "x.ipynb").read_text("utf-8"))["cells"]
     shown = [c for c in cells if c["cell_type"] == "code" and c["outputs"]]
-    assert "".join(cells[3]["source"]) == "Of wine."
-    assert "## A heading" in "".join(cells[5]["source"])
+    assert "".join(cells[2]["source"]) == "Of wine."
+    assert "## A heading" in "".join(cells[4]["source"])
     assert [c["outputs"][0]["data"]["text/plain"] for c in shown] == [["a table"], ["a picture"]]
     assert shown[1]["metadata"]["mystnb"] == {"image": 1}
     book = Book(BOOK.parent)

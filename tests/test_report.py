@@ -39,15 +39,15 @@ def test_what_is_decided_of_what():
 def test_claims_and_findings_are_counted_apart_on_one_basis_each(told):
     numbers = report.numbers(told)
     assert numbers["n_claims"] == numbers["n_construction"] + len(told.claims)
-    for basis, frame in (("claims", told.claims), ("findings", told.findings)):
-        table = told.counts(frame)
+    assert told.counts(told.findings).loc[TURNS, "all"] == numbers["findings_turn"]
+    for frame in (told.claims, told.findings):
+        table, (yes, can, testable) = told.counts(frame), decided(frame)
         assert table["all"].sum() == len(frame)
         assert list(table.index) == list(VERDICTS)
-        assert table.loc[TURNS, "all"] == numbers[f"{basis}_turn"]
-        assert numbers[f"{basis}_decided"] <= numbers[f"{basis}_can"]
-        assert numbers[f"{basis}_can"] <= numbers[f"{basis}_testable"]
-        left_out = [numbers[f"{basis}_{why}"] for why in ("not_run", "shown", "never")]
-        assert numbers[f"{basis}_can"] + sum(left_out) == numbers[f"{basis}_testable"]
+        assert yes <= can <= testable
+    left_out = [numbers[f"findings_{why}"] for why in ("not_run", "shown", "never")]
+    assert can + sum(left_out) == testable  # of the findings
+    for basis in ("claims", "findings"):
         shares = [float(numbers[f"{basis}_{of}_share"]) for of in ("can", "decidable", "testable")]
         assert shares == sorted(shares, reverse=True)
     assert told.findings["claims"].sum() == len(told.claims)

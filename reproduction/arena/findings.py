@@ -63,7 +63,6 @@ SAMPLERS = (
 )  # fmt: skip
 #: federations in which somebody sends nothing
 ALIKE_RIDERS, SKEWED_RIDERS = "free-riders", "skewed-free-riders"
-WRONG = "skewed-wrong-labels"
 #: tests of a round with k clients
 TESTS = {"exact-loss": lambda k: 2**k, "proxy": lambda k: 6 * k, "loo-loss": lambda k: k + 1}
 PLACE = ["dataset", "scenario", "seed"]
@@ -79,7 +78,7 @@ class Evidence(overviews.Evaluation):
         """All that is on record."""
         found = measures_of(self.store, self.records)
         if found.measures.empty:
-            raise ValueError(f"no record of the arena at {self.records}; run fedkit run arena")
+            self.frame("methods")  # says so
         return found
 
     @cached_property
@@ -256,32 +255,42 @@ def costs() -> dict[str, dict[str, float]]:
 def _means(e: Evidence) -> dict[str, Interval]:
     """Means over federations, without a unit."""
     named = {
-        "fid-loss": ("fidelity.retraining", "exact-loss"),
+        "fid-loss-mean": ("fidelity.retraining", "exact-loss"),
         "fid-proxy": ("fidelity.rounds", "proxy"),
+        "fid-proxy-mean": ("fidelity.rounds", "proxy"),
         "fid-comp": ("fidelity.rounds", "complementary"),
-        "fid-kernel": ("fidelity.rounds", "kernel-shap"),
+        "fid-kernel-mean": ("fidelity.rounds", "kernel-shap"),
         "fid-proxy-retrained": ("fidelity.retraining", "proxy-retrained"),
+        "fid-proxy-retrained-mean": ("fidelity.retraining", "proxy-retrained"),
         "det-loo": ("detection", "loo-loss"),
+        "det-loo-mean": ("detection", "loo-loss"),
         "det-cgsv": ("detection", "cgsv"),
         "det-again": ("detection", "proxy-retrained"),
         "det-loo-again": ("detection", "loo-retrained"),
-        "below-loo": ("detection.below", "loo-loss"),
-        "below-again": ("detection.below", "proxy-retrained"),
-        "apart-exact": ("fairness.apart", "exact"),
+        "below-loo-mean": ("detection.below", "loo-loss"),
+        "below-again-mean": ("detection.below", "proxy-retrained"),
+        "apart-exact-mean": ("fairness.apart", "exact"),
+        "copy-proxy": ("fairness.copying", "proxy"),
+        "copy-exact-loss": ("fairness.copying", "exact-loss"),
+        "split-proxy": ("fairness.splitting", "proxy"),
+        "twice-loo": ("stability.seeds", "loo-loss"),
+        "twice-exact-loss": ("stability.seeds", "exact-loss"),
+        "twice-exact-loss-mean": ("stability.seeds", "exact-loss"),
+        "few-loo": ("stability.seen-50", "loo-loss"),
+        "few-exact-loss": ("stability.seen-50", "exact-loss"),
     }
-    for key, method in (("loo", "loo-loss"), ("proxy", "proxy"), ("exact-loss", "exact-loss")):
-        named[f"copy-{key}"] = ("fairness.copying", method)
-        named[f"split-{key}"] = ("fairness.splitting", method)
-        named[f"twice-{key}"] = ("stability.seeds", method)
-        named[f"few-{key}"] = ("stability.seen-50", method)
-    found = {key: e.mean(*which) for key, which in named.items()}
-    for method in ("exact-loss", "loo-loss"):
-        found[f"sf-{method}"] = e.inside("detection", method, SKEWED_RIDERS)
-    found["skew-pay-exact-loss"] = e.bad_pay("exact-loss", SKEWED_RIDERS)
-    found["scaled-loo"] = e.bad_pay("loo-loss", "scaled-updates")
-    found["scaled-shapfed"] = e.bad_pay("shapfed", "scaled-updates")
-    found["size-banzhaf"] = by_weights(sizes(), SKEWED_RIDERS, "banzhaf")
-    return found
+    skewed = e.bad_pay("exact-loss", SKEWED_RIDERS)
+    scaled = e.bad_pay("loo-loss", "scaled-updates")
+    return {key: e.mean(*which) for key, which in named.items()} | {
+        "sf-exact-loss-mean": e.inside("detection", "exact-loss", SKEWED_RIDERS),
+        "sf-loo-loss-mean": e.inside("detection", "loo-loss", SKEWED_RIDERS),
+        "skew-pay-exact-loss": skewed,
+        "skew-pay-exact-loss-mean": skewed,
+        "scaled-loo": scaled,
+        "scaled-loo-mean": scaled,
+        "scaled-shapfed-mean": e.bad_pay("shapfed", "scaled-updates"),
+        "size-banzhaf-mean": by_weights(sizes(), SKEWED_RIDERS, "banzhaf"),
+    }
 
 
 def fedccea_gap(e: Evidence) -> Interval:
@@ -296,8 +305,10 @@ def _differences(e: Evidence) -> dict[str, Interval]:
     again = other_seed(e)["agreement"]
     return {
         "det-cca": fedccea_gap(e),
-        "loss-exact": e.lead("fidelity.retraining-loss", "exact-loss", "exact"),
-        "again-gap": paired_interval((again["proxy-retrained"] - again["exact-loss"]).to_numpy()),
+        "loss-exact-mean": e.lead("fidelity.retraining-loss", "exact-loss", "exact"),
+        "again-gap-mean": paired_interval(
+            (again["proxy-retrained"] - again["exact-loss"]).to_numpy()
+        ),
     }
 
 
@@ -307,15 +318,24 @@ def _points(e: Evidence) -> dict[str, Interval]:
     worst = e.units("worth.worst")["loo-loss"]
     bad = [k for k in worst.index if k in e.units("detection").index]
     return {
-        "w-mean": e.mean(weights, "exact-loss"),
-        "w-noise": e.inside(weights, "exact-loss", "label-noise"),
-        "w-mav": e.inside(weights, "exact-loss", "mavericks"),
-        "w-mav-loo": e.inside(weights, "loo-loss", "mavericks"),
-        "w-skew": e.inside(weights, "exact-loss", "labels"),
-        "sel-noise": e.inside(half, "exact-loss", "label-noise"),
-        "sel-skew": e.inside(half, "exact-loss", "labels"),
-        "worst-bad": mean_interval(worst[bad].to_numpy()),
-        "worst-clean": mean_interval(worst.drop(bad).to_numpy()),
+        "w-exact": e.mean(weights, "exact-loss"),
+        "w-noise-mean": e.inside(weights, "exact-loss", "label-noise"),
+        "w-mav-loo-mean": e.inside(weights, "loo-loss", "mavericks"),
+        "w-skew-mean": e.inside(weights, "exact-loss", "labels"),
+        "sel-noise-mean": e.inside(half, "exact-loss", "label-noise"),
+        "sel-skew-mean": e.inside(half, "exact-loss", "labels"),
+        "worst-bad-mean": mean_interval(worst[bad].to_numpy()),
+        "worst-clean-mean": mean_interval(worst.drop(bad).to_numpy()),
+    }
+
+
+def _moved(e: Evidence) -> dict[str, Interval]:
+    """Percent of the money that other values pay to other clients than exact ones."""
+    return {
+        "off-proxy": e.moved("proxy"),
+        "off-proxy-mean": e.moved("proxy"),
+        "off-comp-mean": e.moved("complementary"),
+        "off-utility-mean": e.moved("exact-loss"),
     }
 
 
@@ -344,7 +364,7 @@ def _changes(e: Evidence) -> dict[str, float]:
 
 
 def numbers(e: Evidence) -> dict[str, str | int]:
-    """Return what pages quote, by name: means with intervals, and ``name-mean`` without."""
+    """Return what pages quote, by name: means with intervals, those in ``-mean`` without."""
     found: dict[str, str | int] = {
         "federations": int(e.measures.scenario.nunique()),
         "methods": int(e.measures.method.nunique()),
@@ -359,12 +379,11 @@ def numbers(e: Evidence) -> dict[str, str | int]:
         (_means(e), 2, False),
         (_differences(e), 2, True),
         (_points(e), 1, True),
-        ({f"off-{k}": e.moved(m) for k, m in (
-            ("proxy", "proxy"), ("comp", "complementary"), ("utility", "exact-loss"))}, 1, False),
-    ):  # fmt: skip
+        (_moved(e), 1, False),
+    ):
         for key, cut in which.items():
-            found[key] = cut.text(digits, signed=signed)
-            found[f"{key}-mean"] = f"{cut.mean:{'+' if signed else ''}.{digits}f}"
+            alone = f"{cut.mean:{'+' if signed else ''}.{digits}f}"
+            found[key] = alone if key.endswith("-mean") else cut.text(digits, signed=signed)
     twins, took = e.twins(), hours(e)
     trained = e.units("cost.trainings").loc["labels", "proxy-retrained"]  # of ten clients
     graded = e.units("stability.seeds").loc["label-noise", "exact-loss"]
@@ -373,7 +392,6 @@ def numbers(e: Evidence) -> dict[str, str | int]:
               "ban-weights-p": e.chance("worth.weights", "banzhaf", "exact")}  # fmt: skip
     found |= {key: f"{share:.2f}" for key, share in shares.items()}
     found |= {
-        "w-mav-loo": e.inside("worth.weights", "loo-loss", "mavericks").text(0, signed=True),
         "again-cost": f"{trained:.0f}",
         "again-coalitions": f"{2 * trained:.0f}",  # each of half of the data, on average
         "took-all": f"{took.sum():.0f}",

@@ -1,4 +1,4 @@
-"""Measures of a method, from what it said (:mod:`reproduction.arena.run`) and the truths.
+"""Measures of a method, from what it said (:mod:`reproduction.arena.rows`) and the truths.
 
 ``fidelity`` to the rounds' exact values, and to retraining; ``detection`` of who misbehaves;
 ``worth`` of acting on the values; ``fairness``; ``stability``; ``cost``.  Agreement is Kendall's

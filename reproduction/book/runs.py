@@ -8,6 +8,7 @@ the computer are taken out, and nothing is written unless the whole notebook ran
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -28,10 +29,12 @@ from reproduction.book.notebooks import (
     pair_text,
     parameters_of,
 )
+from reproduction.widgets import typeset
 
 #: One thread per library unless the caller says more: results do not depend on how many cores
 #: are free.
 _THREADS = [f"{name}_NUM_THREADS" for name in ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "NUMBA")]
+_PROMPTS = ("code_prompt_show", "code_prompt_hide")
 
 
 def execute(
@@ -106,29 +109,52 @@ def _warning_in(notebook: Any) -> str:
 def _normalise(notebook: Any, source: Path, given: Mapping[str, Any]) -> None:
     """Bring an executed notebook into normal form, in place.
 
-    Timings, tool metadata and progress bars go; the cell that carried injected parameters is
-    replaced by a folded table of every parameter with its value and meaning.
+    Timings, tool metadata and progress bars go; the parameters cell has the values of this run, and
+    sentences have the numbers that the notebook itself gave a name.
     """
+    numbers = dict(_named_numbers(notebook))
     cells = []
     for cell in _sections(notebook.cells):
         tags = list(cell.metadata.get("tags", []))
         if "injected-parameters" in tags:
             continue
         cells.append(cell)
-        for name, value in given.items():
-            if cell.cell_type == "markdown":
+        if cell.cell_type == "markdown":
+            for name, value in given.items():
                 cell.source = cell.source.replace(f"{{{{{name}}}}}", f"{value}")
+            cell.source = _with_numbers(cell.source, numbers)
+            continue
         if "parameters" in tags:
-            cell.metadata["tags"] = list(dict.fromkeys([*tags, "hide-input"]))
-            cells.append(_parameter_table(source, given))
-        elif cell.cell_type == "code":
-            cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
-            for output in cell.outputs:
-                output.pop("execution_count", None)
-                if output.output_type == "execute_result":
-                    output.execution_count = None
+            cell.source = _as_run(cell.source, source, given)
+            cell.metadata["mystnb"] = dict.fromkeys(_PROMPTS, "How this page was run")
+        cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
+        for output in cell.outputs:
+            output.pop("execution_count", None)
+            if output.output_type == "execute_result":
+                output.execution_count = None
     notebook.cells = cells
     normal_form(notebook)
+
+
+def _named_numbers(notebook: Any) -> Iterator[tuple[str, str]]:
+    """Find what a run glued: names, and the text of each."""
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            glued = output.get("metadata", {}).get("scrapbook")
+            if glued:
+                yield glued["name"], output.data.get(f"{glued['mime_prefix']}text/plain", "")
+
+
+def _with_numbers(text: str, numbers: Mapping[str, str]) -> str:
+    """Write numbers where a text names them, so that Jupyter shows what the book shows."""
+    formatted = need("myst_nb.core.variables", extra="book").format_plain_text
+
+    def written(role: re.Match[str]) -> str:
+        if role["name"] not in numbers:
+            return role[0]  # of another page
+        return typeset(formatted(numbers[role["name"]], role["form"] or "s"))
+
+    return re.sub(r"\{glue:text\}`(?P<name>[^`:]+)(?::(?P<form>[^`:]*))?`", written, text)
 
 
 def _sections(cells: Iterable[Any]) -> Iterator[Any]:
@@ -154,25 +180,17 @@ def _sections(cells: Iterable[Any]) -> Iterator[Any]:
                 yield own
 
 
-def _parameter_table(source: Path, given: Mapping[str, Any]) -> Any:
-    """Build the folded table 'how this page was run'."""
+def _as_run(cell: str, source: Path, given: Mapping[str, Any]) -> str:
+    """Return the parameters cell of a run, below the command that repeats it."""
     known = parameters_of(source)
     values = {name: given.get(name, p.default) for name, p in known.items()}
-    rows = [f"| `{n}` | `{values[n]!r}` | {known[n].help.replace('|', '/')} |" for n in known]
-    flags = " ".join(f"-p {n} {values[n]}" for n in known if values[n] != known[n].default)
-    lines = [
-        "```{dropdown} How this page was run, and how to run it otherwise",
-        f"`{f'fedkit book run {source.stem} {flags}'.strip()}`",
-        "",
-        "| parameter | value here | meaning |",
-        "|---|---|---|",
-        *rows,
-        "",
-        "Change any of them with `-p name value`, once for each; a name that the notebook does not",
-        "know is an error. {ref}`Run a chapter yourself <sec-run-yourself>` says what it takes.",
-        "```",
-    ]
-    return need("nbformat", extra="book").v4.new_markdown_cell("\n".join(lines))
+    flags = [f"-p {name} {values[name]}" for name in known if values[name] != known[name].default]
+    lines = [f"{n}: {p.type} = {_literal(values[n])}  # {p.help}" for n, p in known.items()]
+    return "\n".join([f"# {' '.join(['fedkit book run', source.stem, *flags])}", *lines])
+
+
+def _literal(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
 def _environment(work: Path) -> dict[str, str]:

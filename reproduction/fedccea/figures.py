@@ -75,8 +75,6 @@ def misses(series: pd.DataFrame) -> Picture:
 
 # ------------------------------------------------------------------------ from an evaluation
 
-_BOTH = ("none", "label-40")
-
 
 def minute(e: Evaluation) -> Picture:
     """Draw who finds the clients with wrong labels, MNIST."""

@@ -34,6 +34,22 @@ def _side_by_side(parts: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dict
     return pd.concat(parts, axis=1), {"told": TOLD}
 
 
+def _found(e: Evaluation, parts: Mapping[str, tuple[str, float]], *, pooled: bool = False) -> Any:
+    """Who finds noisy clients, by title a metric and the least that it can be."""
+    noisy = findings.compared(e.runs)
+    return _side_by_side({
+        title: as_text(intervals(noisy, of(metric, METHODS), (least, 1), pooled=pooled), 2)
+        for title, (metric, least) in parts.items()
+    })  # fmt: skip
+
+
+def _shares(e: Evaluation, parts: Mapping[str, Mapping[str, str]]) -> Any:
+    """Numbers of at most 1, by title a metric of each label."""
+    return _side_by_side(
+        {t: as_text(intervals(e.runs, shown, (-np.inf, 1)), 2) for t, shown in parts.items()}
+    )
+
+
 @captioned(cards=True)
 def main_claims(e: Evaluation) -> Any:
     """What the paper says of MNIST with two classes per client, judged on runs with 300 samples by
@@ -215,12 +231,7 @@ def errors(e: Evaluation) -> Any:
 )
 def explained(e: Evaluation) -> Any:
     """R² in the sample, by chance, and out of sample, every setting. {told}."""
-    return _side_by_side(
-        {
-            title: as_text(intervals(e.runs, shown, (-np.inf, 1)), 2)
-            for title, shown in findings.explained().items()
-        }
-    )
+    return _shares(e, findings.explained())
 
 
 @PAGE.table("Do two fits agree?")
@@ -228,9 +239,7 @@ def agreement(e: Evaluation) -> Any:
     """Rank correlation of the weights of two fits, every setting. {told}."""
     shown = findings.agreeing()
     shown["with FedCCEA's weights"] = of("rank", ("connected", "adam", "same_round"))
-    return _side_by_side(
-        {title: as_text(intervals(e.runs, s, (-np.inf, 1)), 2) for title, s in shown.items()}
-    )
+    return _shares(e, shown)
 
 
 @PAGE.table(
@@ -241,29 +250,14 @@ def agreement(e: Evaluation) -> Any:
 )
 def chances(e: Evaluation) -> Any:
     """Who finds the noisy clients, every kind of noise. {told}."""
-    noisy = findings.compared(e.runs)
-    return _side_by_side(
-        {
-            title: as_text(intervals(noisy, of(x, METHODS), (least, 1)), 2)
-            for title, x, least in (
-                ("chance with noise", "auc", 0),
-                ("the same clients, all clean", "clean", 0),
-                ("gain", "gain", -1),
-            )
-        }
-    )
+    clean = {"the same clients, all clean": ("clean", 0.0)}
+    return _found(e, {"chance with noise": ("auc", 0), **clean, "gain": ("gain", -1)})
 
 
 @PAGE.table()
 def pooled_chances(e: Evaluation) -> Any:
     """The same, pooled. {told}."""
-    noisy = findings.compared(e.runs)
-    return _side_by_side(
-        {
-            title: as_text(intervals(noisy, of(x, METHODS), (least, 1), pooled=True), 2)
-            for title, x, least in (("chance with noise", "auc", 0), ("gain", "gain", -1))
-        }
-    )
+    return _found(e, {"chance with noise": ("auc", 0), "gain": ("gain", -1)}, pooled=True)
 
 
 PAGE.add(

@@ -137,10 +137,8 @@ def detection(e: Evaluation) -> Picture:
 
 def study(e: Evaluation) -> Picture:
     """Draw what FedMS gains on the blind coreset, one change at a time."""
-    found = findings.study_table(e).reset_index(names="label").rename(columns={"gain": "mean"})
-    return plots.dots_with_intervals(
-        found, xlabel="gain on blind drawing with the coreset (points)"
-    )
+    found = findings.study_table(e).rename(columns={"gain": "mean"})
+    return plots.dots_with_intervals(found, "gain on blind drawing with the coreset (points)")
 
 
 def five_clients(e: Evaluation) -> Picture:
@@ -165,8 +163,8 @@ def ranked_last(e: Evaluation) -> Picture:
     rows = {
         words: bounded_interval(five[f"last.{score}"], 0, 100) for score, words in SCORES.items()
     }
-    shown = overviews.intervals(rows).reset_index(names="label")
-    return plots.dots_with_intervals(shown, xlabel="rounds in which the Maverick is last (%)")
+    shown = overviews.intervals(rows)
+    return plots.dots_with_intervals(shown, "rounds in which the Maverick is last (%)")
 
 
 def gains(e: Evaluation) -> Picture:

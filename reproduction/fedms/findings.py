@@ -159,173 +159,88 @@ def gains(e: Evaluation) -> Numbers:
 
 def differences(e: Evaluation) -> Numbers:
     """All differences, in points and with their sign."""
-    five, accuracy, pooled = e.five(), e.accuracy, e.pooled
-    mixed, rates = e.five("iid-mixed"), e.rates("fedms")
-    bad = by_method(e.with_bad, "accuracy")
-    found = {f"ms-{name}": gain for name, gain in gains(e).items()}
-    found |= {
-        "ms-unit": lead(pooled, "s-fedavg-percent", "fedavg"),
-        "ms-own": lead(pooled, "s-fedavg-percent", "s-fedavg"),
-        "ms-dealt": lead(pooled, "s-fedavg-shuffled", "fedavg"),
+    five, accuracy, pooled, edges = e.five(), e.accuracy, e.pooled, gains(e)
+    paid = where(e.with_bad, method="fedms", metric="reward_other").value
+    found = {
+        **{f"ms-{name}": edges[name] for name in ("score", "both", "beside-score")},
         "ms-fraction": lead(pooled, "fedms-fraction", "fedms"),
         "ms-oracle-gap": lead(pooled, "fedms-printed", "oracle"),
         "ms-kept": lead(accuracy.loc["dir0.1"], "fedms-kept", "fedms"),
         "ms-poc-ahead": lead(accuracy.loc["dir10"], "poc", "fedms"),
-        "ms-loss-itself": lead(accuracy.loc["dir0.1"], "greedyfed-loss", "greedyfed"),
         "ms-rare-coreset": lead(e.rare, "fedms", "fedms-printed"),
-        "ms-harmed": lead(bad, "fedms", "fedavg"),
-        "ms-flip": paired_interval(rates["LabelFlip"] - rates["honest"]),
-        "ms-mixed-gap": mean_interval(mixed["gap.MR"]),
+        "ms-harmed": lead(by_method(e.with_bad), "fedms", "fedavg"),
+        "ms-mixed-gap": mean_interval(e.five("iid-mixed")["gap.MR"]),
         "ms-gap-mr": mean_interval(five["gap.MR"]),
         "ms-gap-ms": mean_interval(five["gap.MS-MR"]),
-        "ms-five-weighed": paired_interval(five["gap.MS-MR"] - five["gap.MR"]),
+        "ms-paid-others": mean_interval(paid),
+        "tuned-poc": paired_interval(e.tuned("poc")[0] - e.tuned("fedms")[0]),
     }
-    for scenario in SCENARIOS:
-        here, name = accuracy.loc[scenario], scenario.replace(".", "")
-        found[f"ms-loss-{name}"] = lead(here, "greedyfed-loss", "fedms")
-        found[f"equal-{name}"] = lead(here, "fedms", "fedms-equal")
-        found[f"equal-all-{name}"] = lead(here, "fedms-printed", "fedms-printed-equal")
-    paid = where(e.with_bad, method="fedms", metric="reward_other").value
-    found["ms-paid-others"] = mean_interval(paid)
-    paid = where(e.mnist, method="fedms", scenario="dir0.1", metric="reward_maverick").value
-    found["ms-paid-maverick"] = mean_interval(paid)
-    return found | _of_study(e) | _of_tuning(e) | _of_cifar(e)
-
-
-def whole_class(e: Evaluation) -> pd.DataFrame:
-    """Accuracy under Dir(1) where Mavericks own their whole class: a column per method."""
-    return by_method(where(e.frame("study"), owned=1.0))
+    return found | _of_study(e)
 
 
 def _of_study(e: Evaluation) -> Numbers:
     study, plain = where(e.frame("study"), metric="accuracy"), e.accuracy.loc["dir1"]
-    found = {}
-    for key, setting in (
-        ("exactly", {"estimator": "mr"}),
-        ("warm-005", {"temperature": 0.05}),
-        ("warm-02", {"temperature": 0.2}),
-    ):
-        part = where(study, method="fedms", **setting).set_index("seed").value
-        found[f"ms-{key}"] = paired_interval(part - plain.fedms)
+    exactly = where(study, method="fedms", estimator="mr").set_index("seed").value
     harm = by_method(study[study.poisoned], "accuracy") - plain
     many = by_method(where(study, mavericks=5), "accuracy")
     rise = many["fedms"] - many["uniform-coreset"] - (plain["fedms"] - plain["uniform-coreset"])
-    whole = whole_class(e)
-    return found | {
+    whole = by_method(where(e.frame("study"), owned=1.0))  # Mavericks own their whole class
+    return {
+        "ms-exactly": paired_interval(exactly - plain.fedms),
         "ms-tenth": lead(plain, "fedms", "fedavg"),
         "ms-whole": lead(whole, "fedms", "fedavg"),
         "ms-whole-coreset": lead(whole, "uniform-coreset", "fedavg"),
-        "ms-whole-own": lead(whole, "fedms", "s-fedavg"),
-        "ms-whole-own-tenth": lead(plain, "fedms", "s-fedavg"),
         "ms-poisoned": paired_interval(harm["fedms"]),
         "ms-poisoned-blind": paired_interval(harm["uniform-coreset"]),
         "ms-rise": paired_interval(rise),
     }
 
 
-def _of_tuning(e: Evaluation) -> Numbers:
-    mine, mine_rare = e.tuned("fedms")
-    found = {}
-    for method in ("poc", "fedavg", "uniform-coreset", "s-fedavg", "greedyfed"):
-        all_classes, rare = e.tuned(method)
-        found[f"tuned-{method}"] = paired_interval(all_classes - mine)
-        if method == "poc":
-            found["tuned-poc-rare"] = paired_interval(rare - mine_rare)
-    for rate in (0.05, 0.2):
-        name = f"warm-rare-{rate:g}".replace(".", "")
-        found[name] = warmer(e, "accuracy_maverick_classes", rate)
-    return found
-
-
-def warmer(e: Evaluation, metric: str, rate: float, temperature: float = 0.2) -> Interval:
-    """What a temperature changes against 0.01, at one learning rate."""
-    part = where(e.frame("tuning"), method="fedms", alpha=0.6, metric=metric, lr=rate)
-    wide = part.pivot(index="seed", columns="temperature", values="value")
-    return paired_interval(wide[temperature] - wide[0.01])
-
-
-def _of_cifar(e: Evaluation) -> Numbers:
-    part = where(e.frame("table1"), dataset="cifar10", local="epochs", scenario="dir10")
-    return {"cifar-apart": lead(by_method(part, "accuracy"), "fedprox", "fedavg")}
-
-
 def amounts(e: Evaluation) -> Numbers:
     """All percentages and chances, and differences that are said in words."""
-    five, equal = e.five(), e.rates("fedms-equal")
-    found = {
+    five = e.five()
+    return {
         "ms-maverick": bounded_interval(e.rates("fedms")["maverick"], 0, 100),
-        "ms-equal-maverick": bounded_interval(equal["maverick"], 0, 100),
-        "ms-equal-flip": bounded_interval(equal["LabelFlip"], 0, 100),
+        "ms-equal-maverick": bounded_interval(e.rates("fedms-equal")["maverick"], 0, 100),
         "ms-lost": paired_interval(five["accuracy"] - five["accuracy_without"]),
         "ms-weights": lead(e.pooled, "fedms", "fedms-equal"),
-        "ms-weights-all": lead(e.pooled, "fedms-printed", "fedms-printed-equal"),
-        "ms-rare-weights": lead(e.rare, "fedms", "fedms-equal"),
-        "ms-rare-weights-all": lead(e.rare, "fedms-printed", "fedms-printed-equal"),
         "ms-tuned-rare": paired_interval(e.tuned("fedms")[1] - e.tuned("poc")[1]),
     }
-    for key, name in (("mr", "MR"), ("ms", "MS-MR"), ("loo", "leave-one-out")):
-        found[f"ms-last-{key}"] = bounded_interval(five[f"last.{name}"], 0, 100)
-    for (method, key), scenario in product(
-        {"fedms": "asks", "fedms-equal": "equal"}.items(), ("dir1", "dir0.1")
-    ):
-        asked = where(e.mnist, metric="rate.maverick", method=method, scenario=scenario).value
-        found[f"ms-{key}-{scenario.replace('.', '')}"] = bounded_interval(asked, 0, 100)
-    cifar = where(e.frame("table1"), dataset="cifar10", scenario="dir10", method="fedavg")
-    for key, local in (("step", "steps"), ("pass", "epochs")):
-        part = where(cifar, local=local, metric="accuracy").value
-        found[f"cifar-{key}"] = mean_interval(part)
-    return found
 
 
 def counts(e: Evaluation) -> dict[str, Any]:
     """Means without an interval, whole numbers, and what the paper prints."""
-    rates, first, study = e.rates("fedms"), e.mnist.iloc[0], study_table(e)
+    rates, first, greedy = e.rates("fedms"), e.mnist.iloc[0], e.accuracy.loc["dir10"].greedyfed
     means = rates.mean()
     more = [means[k] for k in KINDS if paired_interval(rates[k] - rates["honest"]).low > 0]
-    all_averaged = e.rates("fedms-printed").mean()[["RandomData", "RandomUpdate", "FreeRider"]]
-    paid = where(e.with_bad, method="fedms", metric="reward_other").value
-    five, greedy = e.five(), e.rates("greedyfed").mean()
     flip = paired_interval(rates["LabelFlip"] - rates["honest"])
     found = {
         "ms-chance": e.chance,
         "ms-all-clients": round(100 * first.participants / e.chance),
         "ms-clients": int(first.clients),
         "ms-asked": int(first.participants),
-        "ms-chance-t1": float(100 * first.participants / first.clients),
         "ms-paper-gain": f"{np.mean([printed_gain(e, s) for s in SCENARIOS]):.1f}",
         "ms-kinds-more": "Three of the four" if len(more) == 3 else "All four",
         "ms-bad-least": min(more),
         "ms-bad-most": max(more),
         "ms-honest": means["honest"],
         "ms-paper-maverick": e.claims.paper["fedms.t2.maverick.fedms"],
-        "ms-printed-least": all_averaged.min(),
-        "ms-printed-most": all_averaged.max(),
         "ms-flip-sure": "sure" if flip.low > 0 else "not sure",
         "ms-runs": len(rates),
         "ms-data-least": rates["RandomData"].min(),
-        "ms-maverick-most": rates["maverick"].max(),
-        "ms-paid-below": int((paid < 0).sum()),
-        "ms-greedy": f"{greedy['maverick']:.1f}%",
-        "ms-greedy-update": f"{greedy['RandomUpdate']:.1f}%",
+        "ms-greedy": f"{e.rates('greedyfed')['maverick'].mean():.1f}%",
         "ms-greedy-printed": e.claims.paper["fedms.t2.maverick.greedyfed"],
-        "ms-greedy-printed-update": e.claims.paper["fedms.t2.RandomUpdate.greedyfed"],
-        "ms-five-worse": int((five["gap.MS-MR"] < five["gap.MR"]).sum()),
-        "ms-five-seeds": len(five),
-        "ms-five-mavericks": study.gain["five Mavericks"],
-        "ms-two-mavericks": study.gain["as in Table 1"],
-        "ms-study-seeds": where(e.frame("study"), mavericks=5).seed.nunique(),
-        "ms-whole-seeds": len(whole_class(e)),
+        "ms-greedy-worst": f"{greedy.min():.0f}",
+        "ms-greedy-best": f"{greedy.max():.0f}",
+        "ms-table1-seeds": int(e.accuracy.loc["dir10"].fedms.notna().sum()),
         "ms-tuned-seeds": len(e.tuned("fedms")[0]),
         "ms-detection-seeds": len(e.auc),
     }
-    for key, name in (("ms", "MS-MR"), ("mr", "MR"), ("loo", "leave-one-out")):
+    for key, name in (("ms", "MS-MR"), ("mr", "MR")):
         found[f"ms-mav-{key}"] = e.auc[f"maverick.{name}"].mean()
         found[f"ms-flip-{key}"] = e.auc[f"LabelFlip.{name}"].mean()
-    difference = paired_interval(e.auc["maverick.MS-MR"] - e.auc["maverick.MR"])
-    found["ms-mav-difference"] = difference.text(2, signed=True)
-    for method in ("fedavg", "uniform-coreset", "fedms-printed", "fedms"):
-        found[f"ms-rare-{method}"] = e.rare[method].mean()
-    return found | _of_verdicts(e) | _of_greedy(e)
+    found["ms-mav-loo"] = e.auc["maverick.leave-one-out"].mean()
+    return found | _of_verdicts(e)
 
 
 def _of_verdicts(e: Evaluation) -> dict[str, Any]:
@@ -333,31 +248,12 @@ def _of_verdicts(e: Evaluation) -> dict[str, Any]:
     fitted = ("dir10.mnist.fedavg", "dir10.mnist.poc", "dir10.mnist.fedms", "fedprox",
               "dir1.mnist.fedavg")  # fmt: skip
     predicted = cells[~cells.index.str.endswith(fitted)]
-    read = e.variants
-    failed = (read.verdict == NOT_REPRODUCED).groupby(read.reading).sum()
     return {
         "ms-cells": len(cells),
         "ms-cells-yes": int((cells.verdict == REPRODUCED).sum()),
-        "ms-cells-open": int((~cells.verdict.isin([REPRODUCED, NOT_REPRODUCED])).sum()),
         "ms-cells-no": int((cells.verdict == NOT_REPRODUCED).sum()),
         "ms-predicted": len(predicted),
         "ms-predicted-yes": int((predicted.verdict == REPRODUCED).sum()),
-        "ms-fails": int(failed["fedms"]),
-        "ms-fails-printed": int(failed["fedms-printed"]),
-    }
-
-
-def _of_greedy(e: Evaluation) -> dict[str, Any]:
-    alike = e.accuracy.loc["dir10"]
-    asked = where(e.mnist, metric="rate.maverick", scenario="dir10", method="greedyfed")
-    caught = alike.greedyfed.corr(asked.set_index("seed").value, method="spearman")
-    return {
-        "ms-greedy-worst": f"{alike.greedyfed.min():.0f}",
-        "ms-greedy-best": f"{alike.greedyfed.max():.0f}",
-        "ms-greedy-caught": f"{caught:.2f}",
-        "ms-greedy-ahead": int((alike.greedyfed > alike.fedms).sum()),
-        "ms-table1-seeds": int(alike.fedms.notna().sum()),
-        "ms-loss-seeds": int(e.accuracy.loc["dir1"]["greedyfed-loss"].notna().sum()),
     }
 
 

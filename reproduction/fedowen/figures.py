@@ -87,12 +87,10 @@ def claimed(e: Evaluation) -> Picture:
     printed = e.tables.T.loc[(0.01, *COLUMN.values())]
     rows = [m for m in LABELS if m in here and here[m].notna().sum() > 2]
     found = overviews.intervals(
-        {LABELS[m]: bounded_interval(here[m].dropna(), 0, 100) for m in rows}
+        {LABELS[m]: bounded_interval(here[m].dropna(), 0, 100) for m in rows},
+        {LABELS[m]: float(printed.get(m, np.nan)) for m in rows},
     )
-    found["paper"] = [printed.get(m, np.nan) for m in rows]
-    return plots.dots_with_intervals(
-        found.reset_index(names="label").astype({"paper": float}), xlabel="final test accuracy (%)"
-    )
+    return plots.dots_with_intervals(found, "final test accuracy (%)")
 
 
 def curves(series: pd.DataFrame, methods: tuple[str, ...]) -> Picture:
@@ -127,19 +125,17 @@ def milder(e: Evaluation) -> Picture:
     wide = pooled(e.table2)
     order = [m for m in wide.mean().sort_values(ascending=False).index if m != "fedavg"]
     found = overviews.intervals({LABELS[m]: lead(wide, m, "fedavg") for m in order})
-    return plots.dots_with_intervals(
-        found.reset_index(names="label"), xlabel="points of final accuracy over FedAvg"
-    )
+    return plots.dots_with_intervals(found, "points of final accuracy over FedAvg")
 
 
 def sensitivity(table: pd.DataFrame) -> Picture:
     """Draw FedOwen's lead over FedAvg, one setting changed at a time."""
-    lines = table.reset_index().rename(columns={"gain": "mean"})
-    lines["label"] = [
-        f"{a} = {b}" if b else a for a, b in zip(lines.setting, lines.value, strict=True)
-    ]
+    lines = table.rename(columns={"gain": "mean"})
+    lines.index = pd.Index(
+        [f"{setting} = {value}" if value else setting for setting, value in table.index]
+    )
     lines["low"], lines["high"] = lines["low"].clip(-100), lines["high"].clip(upper=100)
-    return plots.dots_with_intervals(lines, xlabel="FedOwen over FedAvg (points)")
+    return plots.dots_with_intervals(lines, "FedOwen over FedAvg (points)")
 
 
 def sweeps(e: Evaluation, profile: str = "laptop") -> Picture:

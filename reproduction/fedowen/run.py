@@ -354,7 +354,7 @@ for _name, _title, _golden in (
     ("sensitivity", "Settings that the paper's text does not give", RUN),
     ("low_gain", "Scale of the bonus of clients below the floor (line 9 of Algorithm 2)", LOW_GAIN),
     ("readings", "Rows that read the text otherwise", RUN),
-    ("declared", "Tables 1 and 2 in a federation that FedAvg's printed accuracies tell", RUN),
+    ("declared", "Tables 1 and 2 in the declared reading", RUN),
     ("classwise", "Table 1 with clients of unequal size (class-wise split)", RUN),
     ("reduced", "Columns at a reduced scale", RUN),
     ("round_errors", "Every estimator on the same rounds", ROUND_ERRORS),

@@ -117,9 +117,9 @@ PAGE.add(lambda e: other_choices(load_claims("fedowen"), e.store, e.records))
 def on_record(e: Evaluation) -> Any:
     """Cells on record by experiment and profile; a cell is a setting on up to five seeds."""
     counts: dict[str, dict[str, str]] = {}
-    for name in ("table1", "table2", "table3", "readings", "calibration", "classwise", "reduced",
-                 "sweep_levels", "sweep_epsilon", "sensitivity", "low_gain",
-                 "round_errors"):  # fmt: skip
+    for name in ("table1", "table2", "table3", "readings", "calibration", "confirmation",
+                 "classwise", "reduced", "sweep_levels", "sweep_epsilon", "sensitivity",
+                 "low_gain", "round_errors"):  # fmt: skip
         experiment: Any = get("fedowen", name)
         counts[name] = {"what": experiment.title}
         for profile in ("laptop", "paper"):

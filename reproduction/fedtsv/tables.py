@@ -206,8 +206,7 @@ def timings(e: Evaluation) -> Any:
     """Seconds per round by the number of participants, on one thread, without the reference update.
     Sampling asks for twice as many coalitions as there are participants, and two. {machines}
     """
-    frame = e.store.frame("fedtsv", "timings", e.records)
-    shown = findings.timings_table(frame).rename_axis(None)
+    shown = findings.timings_table(e.frame("timings")).rename_axis(None)
     shown["difference of averaging"] = shown["difference of averaging"].astype(float)
     timed = e.store.records(e.records, "fedtsv", "timings")
     return shown, {"machines": machines_told(timed)}
@@ -218,5 +217,5 @@ def cifar(e: Evaluation) -> Any:
     """CIFAR-10 (a JPEG copy, quality 75), reduced to LeNet-5, 100 rounds and three seeds. Not
     judged.
     """
-    frame = e.store.frame("fedtsv", "figures", "laptop")
+    frame = e.frame("figures", "laptop")
     return findings.summary(frame[frame.dataset == "cifar10"])

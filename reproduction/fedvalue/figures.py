@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import astuple
 from itertools import product
 from typing import Any
 
@@ -20,6 +19,7 @@ from fedkit.fedvalue.protocol.messages import Table
 from fedkit.intervals import Interval
 from fedkit.streams import Streams
 from reproduction import figures as plots
+from reproduction import overviews
 from reproduction.fedvalue import findings
 from reproduction.fedvalue.experiments import FEATURES, Case
 from reproduction.fedvalue.findings import COLUMNS, IDEAL, RIDERS, STRATEGIES, Evaluation
@@ -36,11 +36,7 @@ def _dots(
     printed: Mapping[str, float] | None = None,
 ) -> Picture:  # fmt: skip
     """Draw means with their intervals, a line each, perhaps beside a dotted level."""
-    lines = pd.DataFrame(map(astuple, found.values()), columns=["mean", "low", "high", "n"])
-    lines["label"] = [*found]
-    if printed:
-        lines["paper"] = lines["label"].map(printed)
-    picture = plots.dots_with_intervals(lines, xlabel=xlabel)
+    picture = plots.dots_with_intervals(overviews.intervals(found, printed), xlabel)
     if at is not None:
         picture.axes[0].axvline(at, **_DOTTED)
     return picture
@@ -312,10 +308,9 @@ def correlations(e: Evaluation) -> Picture:
         table = table.loc[list(dict.fromkeys(part.dataset)), names]
         axis.imshow(table, cmap=plots.HEAT, vmin=-0.2, vmax=1, aspect="auto")
         for (row, column), mean in np.ndenumerate(table.to_numpy()):
-            look = {"color": "white" if mean > 0.35 else "black", "fontsize": 8}
-            weight = "bold" if mean > 0.7 else "normal"
+            look = {"color": "white" if mean > 0.7 else "black", "fontsize": 8}
             text = f"{mean:.2f}".replace("-", "−").replace("0.", ".")
-            axis.text(column, row, text, ha="center", va="center", weight=weight, **look)
+            axis.text(column, row, text, ha="center", va="center", **look)
         axis.grid(False)
         axis.set_yticks(range(len(table)), [name.capitalize() for name in table.index])
         labels = [findings.BENCHMARK_LABELS[name] for name in names]

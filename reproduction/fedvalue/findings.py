@@ -7,7 +7,7 @@ by the names under which it shows them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, astuple, replace
 from functools import cache, cached_property, partial
 from itertools import product
 from typing import Any
@@ -20,11 +20,11 @@ from fedkit.datasets import TABLES
 from fedkit.fedvalue.protocol import verification as bounds
 from fedkit.fedvalue.shap import MODELS
 from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
+from reproduction import overviews
 from reproduction.claims import Claims, load_claims
 from reproduction.fedvalue.correlation import correlate
 from reproduction.fedvalue.experiments import FEATURES, MAIN, PLACES, SHAP_READINGS, Case, Setting
 from reproduction.overviews import alike, machines_told, where
-from reproduction.records import Store
 from reproduction.statistics import slopes
 from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, VERDICTS, join
 
@@ -53,17 +53,10 @@ COLUMNS = tuple(f"{scheme}.{budget}" for scheme, budget in PLACES)
 share_interval = partial(bounded_interval, least=0.0, most=100.0)
 
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(overviews.Evaluation):
     """The records of a profile, and the claims judged by them."""
 
-    records: str = "paper"
-    store: Store = field(default_factory=Store)
-
-    @cache  # noqa: B019  (one or two evaluations in a process)
-    def frame(self, experiment: str, records: str = "") -> pd.DataFrame:
-        """Return the metrics of an experiment, all readings; none where nothing is on record."""
-        return self.store.frame("fedvalue", experiment, records or self.records)
+    paper = "fedvalue"
 
     @cached_property
     def entries(self) -> Claims:
@@ -103,8 +96,7 @@ class Evaluation:
 
 def per_seed(frame: pd.DataFrame, metric: str) -> np.ndarray:
     """Return a metric of each repetition, by seed; empty where it is not on record."""
-    found = frame[frame.metric == metric].sort_values("seed") if len(frame) else frame
-    return found.value.to_numpy(dtype=np.float64) if len(found) else np.zeros(0)
+    return where(frame, metric=metric).sort_values("seed").value.to_numpy(dtype=np.float64)
 
 
 def cut(
@@ -167,7 +159,7 @@ def riders_by_reading(e: Evaluation, column: str = COLUMNS[0]) -> pd.DataFrame:
             if len(per_seed(frame, f"frsp.{column}.{name}")):
                 i = cut(frame, "frsp", name, [column])
                 found[words, STRATEGIES[name]] = asdict(i)
-    return pd.DataFrame.from_dict(found, orient="index")
+    return overviews.table(found)
 
 
 # ------------------------------------------------------------------------ SHAP
@@ -244,7 +236,7 @@ def by_reading(e: Evaluation) -> pd.DataFrame:
                 "control above 0.7 (%)": control,
                 "repetitions": f"{many}" if few == many else f"{few} to {many}",
             }
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return overviews.table(rows)
 
 
 def gains(frame: pd.DataFrame, before: str, after: str) -> pd.Series:
@@ -385,7 +377,7 @@ def explanation(e: Evaluation) -> tuple[pd.DataFrame, Ranks]:
     that its bins occupy, and its scores.  Correlations are means, with a 95% interval, over the
     repetitions in which both sides vary.
     """
-    series = e.store.series("fedvalue", "gender_age", e.records)
+    series = e.series("gender_age")
     return explained(alike(series, RIDERS, asdict(RIDERS).keys() - {"dataset", "validated"}))
 
 
@@ -492,7 +484,7 @@ def known_answers(e: Evaluation, data: str = "label") -> pd.DataFrame:
             "bound (%)": 100 * value["bound.known_answers"],
             "by the overall share (%)": 100 * bounds.known_answers([people], (2, 3), (n, n)),
         }
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return overviews.table(rows)
 
 
 def leaks(e: Evaluation, parties: int = 5, features: int = 2) -> dict[Any, Interval]:
@@ -524,7 +516,7 @@ def growth(e: Evaluation) -> pd.DataFrame:
             "exponent": mean_interval(slopes(np.log(x[upper]), np.log(took[:, upper]))),
             "factor": mean_interval(np.exp(slopes(x, np.log(took)))),
         }  # fmt: skip
-    return pd.DataFrame.from_dict(rows, orient="index")
+    return overviews.table(rows)
 
 
 def numbers_of_protocol(e: Evaluation) -> Numbers:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from fedkit.fedvalue.protocol.attacks import ATTACKS
 from fedkit.fedvalue.protocol.verification import best_shift
+from fedkit.intervals import Interval
 from reproduction import figures as plots
+from reproduction import overviews
 from reproduction.fedvalue import findings
 from reproduction.fedvalue.experiments import MAIN, MILD, PLACES, PROTOCOLS
 from reproduction.fedvalue.findings import STRATEGIES, Evaluation
 from reproduction.figures import Shown
-from reproduction.overviews import machines_told, where
+from reproduction.overviews import where
 from reproduction.tables import (
     RAISED,
+    Page,
+    captioned,
     choices,
     comparison_table,
-    marked_verdict,
-    marks_told,
+    main_claims,
     other_choices,
 )
 
@@ -93,22 +96,23 @@ _CLAIMS: dict[str, tuple[Told, str]] = {
 def claims(e: Evaluation, page: str) -> Shown:
     """Show the claims of a page: the paper's words, our number, and the verdict."""
     told, caption = _CLAIMS[page]
-    lines = {}
+    rows = {}
     for name, (words, printed, digits, times) in told.items():
         i = e.ours(name)
-        ours = findings.Interval(times * i.mean, times * i.low, times * i.high, i.n).text(digits)
-        verdict = marked_verdict(e.claims.loc[name])
-        ours = ours.replace(" ", "\u00a0")
-        lines[words] = {"paper": printed, "ours": ours, "verdict": verdict}
-    marks = marks_told(e.claims.loc[[*told]])
-    return plots.table(pd.DataFrame.from_dict(lines, orient="index"), caption + marks, cards=True)
+        ours = Interval(times * i.mean, times * i.low, times * i.high, i.n).text(digits)
+        rows[name] = (words, printed, ours)
+    frame, fields = main_claims(e.claims, rows)
+    return plots.table(frame, caption + fields["marks"], cards=True)
 
 
 # ------------------------------------------------------------------------ the market
 
 
-def levels(e: Evaluation) -> Shown:
-    """Show the level of our AUC against the printed one, by settings of the trees."""
+@captioned(decimals=3)
+def levels(e: Evaluation) -> Any:
+    """By how much our AUC is above the printed one, means over price lists and budgets, with
+    XGBoost's default trees and with milder ones. The agency knows occupations here too.
+    """
     found: dict[str, dict[str, float]] = {}
     for (number, usual), trees in product(zip((5, 6, 7), MAIN, strict=True), ({}, MILD)):
         case = replace(usual, **trees)
@@ -121,16 +125,15 @@ def levels(e: Evaluation) -> Shown:
             ]))
             for name in ("random", "volume", "vf-ps", "fedvalue")
         }  # fmt: skip
-    return plots.table(
-        pd.DataFrame.from_dict(found, orient="index"),
-        "By how much our AUC is above the printed one, means over price lists and budgets, with "
-        "XGBoost's default trees and with milder ones. The agency knows occupations here too.",
-        decimals=3,
-    )
+    return overviews.table(found)
 
 
-def tested(e: Evaluation) -> Shown:
-    """Show who passes a test, and what paying nobody else costs."""
+@captioned(cards=True)
+def tested(e: Evaluation) -> Any:
+    """Who passes the test, in percent of the sellers of a kind, and in how many repetitions nobody
+    does; and by how much the AUC with 3α under FIX is above that of two strategies which spend all
+    of it. Means over 20 repetitions with 95% intervals.
+    """
     kinds = {"high": "honest, high volume", "low": "honest, low volume", "odd": "odd",
              "nobody": "nobody passes"}  # fmt: skip
     lines = {}
@@ -147,39 +150,44 @@ def tested(e: Evaluation) -> Shown:
             ahead = findings.ahead_when_tested(e, case, rival, records)
             line[f"AUC against {STRATEGIES[rival]}"] = ahead.text(3, signed=True)
         lines[f"{crowd}, {case.scenario}"] = line
-    return plots.table(
-        pd.DataFrame.from_dict(lines, orient="index"),
-        "Who passes the test, in percent of the sellers of a kind, and in how many repetitions "
-        "nobody does; and by how much the AUC with 3α under FIX is above that of two strategies "
-        "which spend all of it. Means over 20 repetitions with 95% intervals.",
-        cards=True,
-    )
+    return overviews.table(lines)
 
 
 # ------------------------------------------------------------------------ SHAP
 
 
-def readings_of_figure4(e: Evaluation) -> Shown:
-    """Show the shares of the correlations by reading of the setting."""
+@captioned(decimals=0)
+def readings_of_figure4(e: Evaluation) -> Any:
+    """Correlations with SHAP under five readings of the setting; the last three without Credit. The
+    paper has 91.7% and 65.7%, with 50 repetitions per bar.
+    """
     columns = {
         "above 0.7 (%)": "MShapley-CMI above 0.7 (%)",
         "above 0.8 (%)": "above 0.8 (%)",
         "control above 0.7 (%)": "own information above 0.7 (%)",
         "repetitions": "repetitions per bar",
     }
-    return plots.table(
-        findings.by_reading(e)[[*columns]].rename(columns=columns),
-        "Correlations with SHAP under five readings of the setting; the last three without "
-        "Credit. The paper has 91.7% and 65.7%, with 50 repetitions per bar.",
-        decimals=0,
-    )
+    return findings.by_reading(e)[[*columns]].rename(columns=columns)
+
+
+@captioned()
+def sizes(e: Evaluation) -> Any:
+    """What the panels of Figure 4 have in common, means over the repetitions. Values are exact
+    where the table says so, and elsewhere sampled with the error shown. Joint cells per row are 1
+    where no two rows agree in all columns.
+    """
+    return findings.facts(findings.reading(e)).round(12)
 
 
 # ------------------------------------------------------------------------ the protocol
 
 
-def bets(e: Evaluation) -> Shown:
-    """Show the best bet on one count of the printed protocol: measured, and three bounds."""
+@captioned(decimals=1)
+def bets(e: Evaluation) -> Any:
+    """The best bet against Algorithm 1 as printed, by the numbers that q is drawn from: share of
+    counts falsified unnoticed (%) with exact 95% intervals, from records, and three bounds. Two
+    iterations, 16 cells.
+    """
     rows = {}
     part = where(e.frame("security"), protocol="printed", attack="best bet")
     for low, high in sorted(set(zip(part.low, part.high, strict=True))):
@@ -192,17 +200,15 @@ def bets(e: Evaluation) -> Shown:
             "one count (paper's proof)": f"{100 * value['bound.per_cell']:.1f}",
             "Proposition 2": f"100·{low}{power.translate(RAISED)}",
         }
-    return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
-        "The best bet against Algorithm 1 as printed, by the numbers that q is drawn from: share "
-        "of counts falsified unnoticed (%) with exact 95% intervals, from records, and three "
-        "bounds. Two iterations, 16 cells.",
-        decimals=1,
-    )
+    return overviews.table(rows)
 
 
-def attacks(e: Evaluation) -> Shown:
-    """Show how often every attack passes on every protocol."""
+@captioned()
+def attacks(e: Evaluation) -> Any:
+    """Share of counts (%) in which a false table passed, with exact 95% intervals; q from 2 to 9, 1
+    to 50 artificial IDs, two iterations, 200 people, 16 cells. A dash: these attacks swap inside
+    one table, and a query for a cell has none.
+    """
     tried = set(map(tuple, e.frame("security")[["protocol", "attack"]].to_numpy()))
     rows = {
         attack: {
@@ -213,16 +219,14 @@ def attacks(e: Evaluation) -> Shown:
         }
         for attack in ATTACKS
     }
-    return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
-        "Share of counts (%) in which a false table passed, with exact 95% intervals; q from 2 to "
-        "9, 1 to 50 artificial IDs, two iterations, 200 people, 16 cells. A dash: these attacks "
-        "swap inside one table, and a query for a cell has none.",
-    )
+    return overviews.table(rows)
 
 
-def leaks(e: Evaluation, parties: int, features: int) -> Shown:
-    """Show what the task party knows or guesses, and what a defence costs."""
+@captioned(decimals=1)
+def leaks(e: Evaluation, parties: int, features: int) -> Any:
+    """{parties} data parties with {features} each, by data set, defence and its level (of noise:
+    epsilon). Means over ten random deals of columns.
+    """
     names = {
         "certain": "certain (%)", "guessed": "best guess right (%)",
         "blind": "right without counts (%)", "error": "error of values (%)",
@@ -232,53 +236,28 @@ def leaks(e: Evaluation, parties: int, features: int) -> Shown:
         if metric in names:
             place = f"{dataset}, {defence}" + f" {level:g}" * (defence != "none")
             rows.setdefault(place, {})[names[metric]] = i.mean
-    return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index")[[*names.values()]].sort_index(),
-        f"{parties} data parties with {features} feature{'s' * (features > 1)} each, by data set, "
-        "defence and its level (of noise: epsilon). Means over ten random deals of columns.",
-        decimals=1,
-    )
+    held = "1 feature" if features == 1 else f"{features} features"
+    shown = overviews.table(rows)[[*names.values()]].sort_index()
+    return shown, {"parties": parties, "features": held}
 
 
-def growth(e: Evaluation) -> Shown:
-    """Show how the time of the protocol grows."""
+@captioned()
+def growth(e: Evaluation) -> Any:
+    """How the time grows. The exponent is the slope in a log-log plot over the upper half of the
+    values (1 is linear; where there is a fixed part it is below 1), the factor that of one more.
+    Intervals are over the runs. {machines}
+    """
     found = findings.growth(e)
     told = {name: [i.text() for i in found[name]] for name in ("exponent", "factor")}
     shown = found.assign(**told).rename(columns={"factor": "factor per step"})
-    return plots.table(
-        shown.set_axis([", ".join(map(str, at)) for at in found.index]),
-        "How the time grows. The exponent is the slope in a log-log plot over the upper half of "
-        "the values (1 is linear; where there is a fixed part it is below 1), the factor that of "
-        "one more. Intervals are over the runs. "
-        + machines_told(e.store.records(e.records, "fedvalue", "scaling")),
-    )
+    timed = e.store.records(e.records, "fedvalue", "scaling")
+    named = shown.set_axis([", ".join(map(str, at)) for at in found.index])
+    return named, {"machines": overviews.machines_told(timed)}
 
 
-def every() -> Iterator[tuple[str, str, Any]]:
-    """List title, words, and table or figure of the page of all tables."""
-    e = Evaluation("paper")
-    judged = e.claims.reset_index(drop=True)
-    yield "What the paper leaves open", "", choices("fedvalue")
-    yield "", "", other_choices(e.entries, e.store, e.records)
-    yield (
-        "Sizes of the values",
-        "",
-        plots.table(
-            findings.facts(findings.reading(e)).round(12),
-            "What the panels of Figure 4 have in common, means over the repetitions. Values are "
-            "exact where the table says so, and elsewhere sampled with the error shown. Joint "
-            "cells per row are 1 where no two rows agree in all columns.",
-        ),
-    )
-    for number, (words, blocks) in _PRINTED.items():
-        title = f"Table {number}"
-        for block in blocks:
-            yield title, words, comparison_table(judged, block)
-            title = words = ""
-    yield "Attacks", "", attacks(e)
-    yield "Leaks and defences", "", leaks(e, 5, 2)
-    yield "", "", leaks(e, 3, 1)
-    yield "Time", "", growth(e)
+def _beside(e: Evaluation, block: str) -> str:
+    """Write a block of a printed table: printed, ours, and the verdict."""
+    return comparison_table(e.claims.reset_index(drop=True), block)
 
 
 #: the printed tables: what they hold, and their blocks
@@ -293,3 +272,17 @@ _PRINTED = {
                                    "free-riders")],
     ),
 }  # fmt: skip
+
+PAGE = Page(Evaluation)
+PAGE.add(lambda e: choices("fedvalue"), "What the paper leaves open")
+PAGE.add(lambda e: other_choices(e.entries, e.store, e.records))
+PAGE.add(sizes, "Sizes of the values")
+for _number, (_words, _blocks) in _PRINTED.items():
+    for _block in _blocks:
+        _first = (f"Table {_number}", _words) if _block == _blocks[0] else ("", "")
+        PAGE.add(partial(_beside, block=_block), *_first)
+PAGE.add(attacks, "Attacks")
+PAGE.add(lambda e: leaks(e, 5, 2), "Leaks and defences")
+PAGE.add(lambda e: leaks(e, 3, 1))
+PAGE.add(growth, "Time")
+every = PAGE.every

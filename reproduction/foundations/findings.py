@@ -39,14 +39,12 @@ def numbers() -> dict[str, Any]:
     frame = coverage()
     many = counted_often(frame)
     least = 100 * many.groupby("estimator").least.min()
-    budgets = frame.groupby("players").budget.agg(["min", "max"])
     return {
         "proxy-held": proxy_held(frame).text(0),
         "proxy-held-mean": f"{proxy_held(frame).mean:.0f}",
         "least-of": f"{100 * many.held.min():.0f}",
         "held-runs": int(frame.runs.max()),
         "held-fits": int(frame.runs.min()),
-        "held-budgets": ", ".join(f"{a:,} to {b:,} ({n})" for n, a, b in budgets.itertuples()),
         "one-walks": f"{least['permutation']:.0f}",
         "one-draws": f"{least['Banzhaf, marginal']:.0f}",
     }

@@ -1,4 +1,4 @@
-"""``python -m tests.snapshots.moves`` writes which verdicts moved, and why, from git's history.
+"""``python -m tests.snapshots.moves`` writes which verdicts moved and why, from git.
 
 Every commit that changed the snapshot of claims has a cause here, and the next one is added when
 the snapshot is accepted anew.
