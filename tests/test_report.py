@@ -4,9 +4,12 @@ import pandas as pd
 import pytest
 
 from reproduction import report
+from reproduction.claims import load_claims
 from reproduction.experiments import get
+from reproduction.readings import choices_of, readings_of
+from reproduction.records import Store
 from reproduction.report import HEADLINES, RULES, WRITTEN, Report, decided
-from reproduction.tables import planned
+from reproduction.tables import choices, comparison_table, other_choices, planned, terminal_table
 from reproduction.verdicts import (
     DIRECTION,
     INCONCLUSIVE,
@@ -64,6 +67,13 @@ def test_a_verdict_on_cifar_10_says_that_ours_is_a_copy(told):
     assert there.sum() > 50
     assert run["note"].str.contains("JPEG copy")[there].all()
     assert not run["note"].str.contains("JPEG copy")[run["claim"].str.contains("mnist")].any()
+    frame = told.frames["FedMS"]
+    cells = frame["claim"].str.startswith("fedms.t1.") & frame["claim"].str.contains("cifar10")
+    shown = cells & (frame["profile"] != "")
+    assert comparison_table(frame, "t1").count("JPEG copy") == shown.sum() > 0
+    assert (~frame[shown]["verdict"].isin(UNJUDGED)).sum() > 5
+    wide = terminal_table(frame[shown], 400)
+    assert wide.count("JPEG copy") == shown.sum()
 
 
 def test_every_rule_in_use_is_explained_and_every_verdict_is_drawn(told):
@@ -110,3 +120,12 @@ def test_every_planned_run_names_an_experiment_that_exists():
 
 def test_fedms_stands_with_the_whole_class_beside_the_tenth(told):
     assert f"one setting) {told.fedms['ms-whole'].text(1)}" in report.headlines(told).text
+
+
+@pytest.mark.parametrize("paper", WRITTEN)
+def test_a_chapter_shows_every_choice_and_the_verdicts_under_the_others(paper, tmp_path):
+    rows = choices_of(paper)
+    assert choices(paper).count("\n") == len(rows) + 1
+    shown = other_choices(load_claims(paper), Store(tmp_path)).html
+    assert shown.count("<tr") == len(readings_of(paper)) + 1
+    assert shown.count("no records") == len(readings_of(paper))

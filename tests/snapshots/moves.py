@@ -22,6 +22,7 @@ CAUSES = (
     ("558f6dbb", "rule", "cells of narrow columns are judged by their places"),
     ("32753b10", "reading, seeds", "FedValue's market with gender and age, ten times the draws"),
     ("f4759ce9", "seeds", "more repetitions of FedValue's Table 9"),
+    ("97afdfdd", "reading", "readings that rest on a default find the records that there are"),
 )
 
 
