@@ -23,6 +23,7 @@ CAUSES = (
     ("32753b10", "reading, seeds", "FedValue's market with gender and age, ten times the draws"),
     ("f4759ce9", "seeds", "more repetitions of FedValue's Table 9"),
     ("97afdfdd", "reading", "readings that rest on a default find the records that there are"),
+    ("5c08a152", "rule", "what cannot be decided is so before there are seeds enough"),
 )
 
 
