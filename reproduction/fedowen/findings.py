@@ -196,7 +196,6 @@ def federation(e: Evaluation) -> dict[str, Any]:
         "cal-declared": f"{others.error[reading]:.1f}",
         "cal-present": f"{others.error[PRESENT]:.1f}",
         "dec-columns": e.declared.groupby(["imbalance", *_PLACE]).ngroups,
-        "dec-seeds": seeds_told([len(pooled(e.declared))]),
     }
 
 
