@@ -348,8 +348,12 @@ class _Fit:
             np.array_split(rows, count), np.array_split(shares, count), strict=True
         ):
             cross = self.kernel.between(some, self.rows)
-            each = [self.score(cross @ weights) for weights in self.weights]
-            found.append(np.einsum("kcq,ck->cq", each, parts))
+            total = np.zeros((len(some), self.score(cross[:1] @ self.weights[0]).shape[1]))
+            for weights, part in zip(self.weights, parts.T, strict=True):
+                here = np.flatnonzero(part)  # what has no share need not be predicted
+                if len(here):
+                    total[here] += part[here, None] * self.score(cross[here] @ weights)
+            found.append(total)
         return np.concatenate(found)
 
 

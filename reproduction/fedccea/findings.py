@@ -509,6 +509,8 @@ def _of_rounds(e: Evaluation) -> dict[str, Any]:
     clean = overviews.where(e.excluded, dataset="mnist", distribution="strong", noise="none")
     found: dict[str, Any] = {}
     for name, metric in (
+        ("cc-zeros-tmc-sv", "zeros.tmc-sv"),
+        ("cc-left-tmc-sv", "excluded.tmc-sv"),
         ("cc-zeros-tmc-sv-rounds", "zeros.tmc-sv-rounds"),
         ("cc-left-tmc-sv-rounds", "excluded.tmc-sv-rounds"),
         ("cc-zeros-loo", "zeros.loo"),

@@ -144,7 +144,6 @@ def differences(e: Evaluation) -> Numbers:
         "weights-alone": alone["weighting by FedOwen's values, random clients"],
         "selection-alone": alone["selecting by FedOwen's values"],
         "dec-avg": lead(pooled(e.declared), "fedowen", "fedavg"),
-        "dec-none": lead(pooled(e.declared), "fedowen", "uniform"),
         "dec-random": lead(pooled(e.declared), "fedowen", "random-values"),
         "uneq-avg": lead(unequal, "fedowen", "fedavg"),
         "uneq-even": lead(unequal, "uniform", "fedavg"),
