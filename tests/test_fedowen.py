@@ -239,7 +239,8 @@ def test_values_helped_in_table_1_and_not_in_table_2(evaluation):
     open_ones = ("blind-none", "mild-none", "shf-own", "gtg-own", "mc-own", "fixed-own",
                  "exact-mild-none", "uneq-none-mnist", "uneq-avg-mnist")  # fmt: skip
     assert [name for name in open_ones if not found[name].low < 0 < found[name].high] == []
-    assert {i.n for name, i in found.items() if not name.startswith("uneq")} == {10}
+    assert {i.n for name, i in found.items() if not name.startswith(("uneq", "dec"))} == {10}
+    assert {i.n for name, i in found.items() if name.startswith("dec")} == {5}
     valued = {"mc", "gtg", "banzhaf", "weightedshap", "shapfed", "fedowen", "fedowen-corrected"}
     over = overviews.gains(hard.drop(columns=["exact", "shapfed-proportional"]), "uniform")
     assert set(over.index[over.low > 0]) == valued

@@ -188,12 +188,15 @@ def federation(e: Evaluation) -> dict[str, Any]:
     nearest: Any = one[final].error.idxmin()
     reading: Any = declared(every)
     others = screen(e.frame("confirmation"))
+    gaps = others.filter(regex="mnist").abs()
+    nearer = int((gaps.loc[reading] < gaps.loc[PRESENT]).sum())
     return {
         "cal-one": f"{one.error[nearest]:.1f}",
         "cal-more": f"{every.error[nearest]:.1f}",
         "cal-seeds": int(every.seeds[nearest]),
         "cal-declared": f"{others.error[reading]:.1f}",
         "cal-present": f"{others.error[PRESENT]:.1f}",
+        "cal-nearer": nearer,
         "dec-columns": e.declared.groupby(["imbalance", *_PLACE]).ngroups,
     }
 
