@@ -79,7 +79,7 @@ def test_a_paragraph_has_at_most_three_intervals(page: str) -> None:
         other.extract()
     number = r"[−+-]?\d[\d.,]*%?"
     texts = [p.get_text() for p in shown.select("p, li:not(:has(p))")]
-    found = {t: len(re.findall(rf"\[{number}, {number}\]", t)) for t in texts}
+    found = {t: len(re.findall(rf"\[{number},\s{number}\]", t)) for t in texts}
     assert not {t: n for t, n in found.items() if n > MOST_INTERVALS}
 
 
@@ -337,7 +337,7 @@ def test_every_promise_of_the_report_is_held_by_a_test() -> None:
 
 def test_the_report_has_a_finding_of_every_paper_and_the_front_page_a_picture() -> None:
     said = article("notebooks/claims").select("section#what-was-found-paper-by-paper p")
-    interval = r"[−+]?\d+(\.\d+)?\s\[[−+]?\d+(\.\d+)?, [−+]?\d+(\.\d+)?\]"
+    interval = r"[−+]?\d+(\.\d+)?\s\[[−+]?\d+(\.\d+)?,\s[−+]?\d+(\.\d+)?\]"
     for paper in ("FedOwen", "FedMS", "FedTSV", "FedCCEA", "FedValue"):
         mine = [p.get_text() for p in said if p.get_text().startswith(paper)]
         assert any(re.search(interval, text) for text in mine), (paper, mine)

@@ -275,7 +275,7 @@ def main_claims(e: Evaluation) -> dict[str, tuple[str, str, Interval]]:
     """Name the main claims: by claim its words, the paper's number, and ours."""
     gain = f"{np.mean([printed_gain(e, s) for s in SCENARIOS]):.1f}"
     both = lead(e.pooled, *EDGES["both"])
-    found = {"p1.mnist.vs-fedavg": ("accuracy of FedMS less FedAvg's, points", gain, both)}
+    found = {"p1.mnist.vs-fedavg": ("accuracy of FedMS minus FedAvg's, points", gain, both)}
     rates, bounds = e.rates("fedms"), {"maverick": ("mavericks", "a Maverick: at least 50%")}
     for kind, words in KIND_LABELS.items():
         bounds[kind] = (f"suppressed.{kind}", f"a client with {words}: at most 2.5%")

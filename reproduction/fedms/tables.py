@@ -168,9 +168,9 @@ def edges(e: Evaluation) -> Any:
     with 95% intervals over the seeds.
     """
     words = {
-        "score": "drawn by score, all averaged, less FedAvg",
-        "coreset": "drawn blindly, coreset, less FedAvg",
-        "both": "FedMS (both) less FedAvg",
+        "score": "drawn by score, all averaged, minus FedAvg",
+        "coreset": "drawn blindly, coreset, minus FedAvg",
+        "both": "FedMS (both) minus FedAvg",
         "beside-coreset": "FedMS less drawn blindly, coreset",
         "beside-score": "FedMS less drawn by score, all averaged",
     }
