@@ -332,6 +332,14 @@ def test_frames_with_a_key_of_another_name_each(keys):
     assert data.parties[0].debt.tolist() == frame.debt.tolist()
 
 
+def test_numbers_are_the_same_ids_with_and_without_a_sign():
+    task = pd.DataFrame({"id": np.arange(20, dtype=np.uint32), "y": [0, 1] * 10})
+    bank = pd.DataFrame({"id": np.arange(5, 20), "debt": range(15)})
+    with pytest.warns(UserWarning, match="15 rows are common"):
+        data = VerticalData.join(task, {"bank": bank}, on="id", label="y")
+    assert data.parties[0].debt.tolist() == list(range(15))
+
+
 @pytest.mark.parametrize(
     ("task", "bank", "options", "sentence"),
     [

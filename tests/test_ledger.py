@@ -222,6 +222,14 @@ def test_rounds_without_a_known_kind_are_added_and_seen_by_the_next(tmp_path: Pa
 def test_threads_that_share_a_ledger_lose_no_round(tmp_path: Path) -> None:
     ledger = fk.Ledger(tmp_path / "values.db")
     found = fk.shapley(fk.airport([1, 2]))
+    ledger.add("first", found)
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda number: ledger.add(number, found), range(80)))
-    assert sorted(fk.Ledger(tmp_path / "values.db").rounds) == list(range(80))
+        added = threads.map(lambda number: ledger.add(number, found), range(80))
+        read = [threads.submit(lambda: [len(ledger.to_frame()) for _ in range(60)]) for _ in "ab"]
+        list(added)
+        for reader in read:  # sees whole rounds, of two clients each
+            assert not any(seen % 2 for seen in reader.result())
+    assert sorted(fk.Ledger(tmp_path / "values.db").rounds, key=str) == [
+        *sorted(range(80), key=str),
+        "first",
+    ]

@@ -160,7 +160,8 @@ class Federation:
         An attack is a function ``(x, y, rng) -> (x, y)`` on a client's data, or has a method
         ``update(honest, rng)`` that returns what is sent in the place of an update.  Refused are
         clients that do not exist, that have another transform and get an attack on data, or another
-        attack on updates, and to leave nobody honest.
+        attack on updates, and to leave nobody honest (transforms from before need be no attacks,
+        and are not counted).
         """
         for i, attack in having("attacks", attacks, "items", "keys").items():
             if isinstance(attack, type) or not callable(attack):

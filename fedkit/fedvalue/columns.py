@@ -164,7 +164,7 @@ class VerticalData:
                     "whose a row is"
                 )
         indexed = {owner: frame.set_index(key_of[owner]) for owner, frame in frames.items()}
-        kinds = {frame.index.dtype.kind for frame in indexed.values()}
+        kinds = {frame.index.dtype.kind.replace("u", "i") for frame in indexed.values()}
         if len(kinds) > 1 or kinds & set("fc"):
             told = ", ".join(f"{owner}: {frame.index.dtype}" for owner, frame in indexed.items())
             raise ValueError(f"the types of the IDs differ or are fractions ({told}); 7 is not '7'")

@@ -56,7 +56,7 @@ class Ledger:
         self.path = file_at(path)
         columns = "round TEXT UNIQUE, clients TEXT, valuation TEXT"
         self._file = open_table(self.path, "rounds", columns, "a ledger")
-        self._lock = threading.Lock()  # threads that share a ledger share one connection
+        self._lock = threading.RLock()  # threads that share a ledger share one connection
         self._last = 0
         self._read: dict[int | str, tuple[list[Client], Valuation]] = {}
 
@@ -173,20 +173,21 @@ class Ledger:
 
     def _entries(self) -> dict[int | str, tuple[list[Client], Valuation]]:
         """Return clients and values by round; what was read before is not read again."""
-        new = self._file.execute(
-            "SELECT number, round, clients, valuation FROM rounds WHERE number > ? ORDER BY number",
-            (self._last,),
+        rows = (
+            "SELECT number, round, clients, valuation FROM rounds WHERE number > ? ORDER BY number"
         )
-        for place, number, who, valuation in new:
-            self._last = place
-            found = Valuation.from_dict(json.loads(valuation))
-            self._read[json.loads(number)] = json.loads(who), found
-        return self._read
+        with self._lock:
+            for place, number, who, valuation in self._file.execute(rows, (self._last,)):
+                self._last = place
+                found = Valuation.from_dict(json.loads(valuation))
+                self._read[json.loads(number)] = json.loads(who), found
+            return dict(self._read)
 
     def _some(self) -> dict[int | str, tuple[list[Client], Valuation]]:
-        if not self._entries():
+        entries = self._entries()
+        if not entries:
             raise ValueError(f"{self.path} holds no round yet; add one first")
-        return self._read
+        return entries
 
 
 def total(

@@ -13,7 +13,7 @@ import pandas as pd
 from fedkit.intervals import Interval, mean_interval
 from reproduction import overviews
 from reproduction.claims import load_claims
-from reproduction.fedowen.calibration import FINAL, PRESENT, declared, screen
+from reproduction.fedowen.calibration import FINAL, PRESENT, PRINTED, declared, screen
 from reproduction.fedowen.errata import level_weights
 from reproduction.overviews import by_method, lead, seeds_told, told, where
 from reproduction.verdicts import INCONCLUSIVE, NOT_REPRODUCED
@@ -190,6 +190,13 @@ def federation(e: Evaluation) -> dict[str, Any]:
     others = screen(e.frame("confirmation"))
     gaps = others.filter(regex="mnist").abs()
     nearer = int((gaps.loc[reading] < gaps.loc[PRESENT]).sum())
+    # every printed accuracy rises with the imbalance factor
+    ours = {
+        cell: PRINTED[cell] + table.loc[reading, " ".join(map(str, cell))]
+        for cell in PRINTED
+        for table in (every, others)
+        if " ".join(map(str, cell)) in table
+    }
     return {
         "cal-one": f"{one.error[nearest]:.1f}",
         "cal-more": f"{every.error[nearest]:.1f}",
@@ -197,6 +204,11 @@ def federation(e: Evaluation) -> dict[str, Any]:
         "cal-declared": f"{others.error[reading]:.1f}",
         "cal-present": f"{others.error[PRESENT]:.1f}",
         "cal-nearer": nearer,
+        "cal-wrong": sum(
+            ours[data, alpha, 0.05] < ours[data, alpha, 0.01]
+            for data, alpha, x in ours
+            if x == 0.01
+        ),
         "dec-columns": e.declared.groupby(["imbalance", *_PLACE]).ngroups,
     }
 

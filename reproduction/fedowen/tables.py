@@ -68,14 +68,17 @@ def columns(e: Evaluation, table: str = "table1") -> Any:
 @captioned(decimals=1)
 def confirmed(e: Evaluation) -> Any:
     """FedAvg in the columns that were kept back: our accuracy minus the printed one, in points,
-    means over five seeds. The last line is the root mean square.
+    means over five seeds. The last lines are root mean squares: of the columns, and of what the
+    Dirichlet parameter and the imbalance change in them.
     """
     reading = calibration.declared(calibration.screen(e.frame("calibration")))
     found = calibration.screen(e.frame("confirmation")).loc[[reading, calibration.PRESENT]]
     cells = [name for name in map(str, found) if name.split()[0] in findings.SETS]
     names = {cell: f"{findings.SETS[data]}, Dirichlet {alpha}, imbalance {factor}"
              for cell in cells for data, alpha, factor in [cell.split()]}  # fmt: skip
-    shown = found[[*cells, "error"]].rename(columns=names | {"error": "all columns"}).T
+    names |= {"error": "all columns", "alpha": "differences by the Dirichlet parameter",
+              "imbalance": "differences by the imbalance"}  # fmt: skip
+    shown = found[[*cells, "error", "alpha", "imbalance"]].rename(columns=names).T
     shown.columns = pd.Index(["declared federation", "federation of our tables"])
     return shown
 
