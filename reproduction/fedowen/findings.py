@@ -191,10 +191,11 @@ def federation(e: Evaluation) -> dict[str, Any]:
     gaps = others.filter(regex="mnist").abs()
     nearer = int((gaps.loc[reading] < gaps.loc[PRESENT]).sum())
     # every printed accuracy rises with the imbalance factor
+    both: tuple[Any, ...] = every, others
     ours = {
         cell: PRINTED[cell] + table.loc[reading, " ".join(map(str, cell))]
         for cell in PRINTED
-        for table in (every, others)
+        for table in both
         if " ".join(map(str, cell)) in table
     }
     return {

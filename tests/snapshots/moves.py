@@ -24,6 +24,7 @@ CAUSES = (
     ("f4759ce9", "seeds", "more repetitions of FedValue's Table 9"),
     ("97afdfdd", "reading", "readings that rest on a default find the records that there are"),
     ("5c08a152", "rule", "what cannot be decided is so before there are seeds enough"),
+    ("914d2512", "seeds", "all 200 repetitions of FedValue's Table 9"),
 )
 
 
