@@ -188,10 +188,10 @@ def federation(e: Evaluation) -> dict[str, Any]:
     nearest: Any = one[final].error.idxmin()
     reading: Any = declared(every)
     others = screen(e.frame("confirmation"))
-    gaps = others.filter(regex="mnist").abs()
+    gaps: Any = others.filter(regex="mnist").abs()
     nearer = int((gaps.loc[reading] < gaps.loc[PRESENT]).sum())
     # every printed accuracy rises with the imbalance factor
-    both: tuple[Any, ...] = every, others
+    both = every, others
     ours = {
         cell: PRINTED[cell] + table.loc[reading, " ".join(map(str, cell))]
         for cell in PRINTED
