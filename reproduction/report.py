@@ -234,8 +234,7 @@ def _measured(report: Report) -> dict[str, str]:
         told[f"find-{name}"] = _shown(cut, digits, signed)
     for name in ("owen", "owen-too", "ms"):
         told[f"find-{name}-printed"] = f"{float(report.everything.paper[FOUND[name][0]]):+.1f}"
-    for name in ("whole", "tenth"):
-        told[f"find-ms-{name}"] = _shown(report.fedms[f"ms-{name}"], 1, True)
+    told["find-ms-whole"] = _shown(report.fedms["ms-whole"], 1, True)
     unseen = report.store.frame("fedccea", "contribution", "laptop")
     for name, metric in (("ccea", "unseen.fedccea"), ("ccea-second", "unseen.connected")):
         part = unseen[unseen.metric == metric]

@@ -231,7 +231,6 @@ def test_scores_find_liars_and_weights_shut_out_honest_clients(evaluation):
     assert evaluation.mean("cgsv", pair) > 0.99 > 0.01 > evaluation.mean("cgsv-raw", pair)
     counted = findings.counts(evaluation)
     assert 5 < counted["n-weights"] < counted["n-failed"]
-    assert 0 < counted["n-weights-findings"] < counted["n-failed-findings"] < counted["n-failed"]
 
 
 def test_long_updates_free_riders_and_dealt_values_fool_it(evaluation):

@@ -125,7 +125,7 @@ print(fk.estimate(game, fk.PermutationSampling(), budget=9, seed=seed))"""
         cells = json.loads((tmp_path / "_runs" / "page.ipynb").read_text("utf-8"))["cells"]
         text = "\n".join("".join(cell["source"]) for cell in cells)
         assert f"fedkit book run page -p seed {seed}" in text
-        assert f"| `seed` | `{seed}` | root seed |" in text
+        assert f"seed: int = {seed}  # root seed" in text
         (output,) = cells[-1]["outputs"]
         printed.append("".join(output["text"]))
     game = fk.airport([1, 2, 4, 3])

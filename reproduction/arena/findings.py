@@ -334,7 +334,6 @@ def _moved(e: Evidence) -> dict[str, Interval]:
     return {
         "off-proxy": e.moved("proxy"),
         "off-proxy-mean": e.moved("proxy"),
-        "off-comp-mean": e.moved("complementary"),
         "off-utility-mean": e.moved("exact-loss"),
     }
 

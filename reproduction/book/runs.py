@@ -29,7 +29,6 @@ from reproduction.book.notebooks import (
     pair_text,
     parameters_of,
 )
-from reproduction.widgets import typeset
 
 #: One thread per library unless the caller says more: results do not depend on how many cores
 #: are free.
@@ -147,6 +146,8 @@ def _named_numbers(notebook: Any) -> Iterator[tuple[str, str]]:
 
 def _with_numbers(text: str, numbers: Mapping[str, str]) -> str:
     """Write numbers where a text names them, so that Jupyter shows what the book shows."""
+    from reproduction.widgets import typeset  # and pandas, which other commands do not need
+
     formatted = need("myst_nb.core.variables", extra="book").format_plain_text
 
     def written(role: re.Match[str]) -> str:

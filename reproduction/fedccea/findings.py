@@ -410,12 +410,6 @@ def reduced_claims() -> Claims:
 
 
 PLACE = ("mnist", "strong", "label-40")
-_KEYS = {"loo": "loo", "cca": "fedccea"}
-
-
-def chances(e: Evaluation) -> dict[str, Interval]:
-    """Chances that a clean client is above a noisy one."""
-    return {f"cc-auc-{k}": bounded_interval(e.here[f"auc.{m}"], 0, 1) for k, m in _KEYS.items()}
 
 
 def leads(e: Evaluation) -> dict[str, Interval]:
@@ -475,16 +469,13 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "cc-judged": len(judged),
         "cc-good": int(good),
         "cc-bad": int(bad),
-        "cc-open": int(len(judged) - good - bad),
         "cc-base-off": f"{(base['mean'] - base.paper).abs().max():.1f}",
         "cc-runs-seeds": int(seeds.max()),
         "cc-runs-settings": len(seeds),
         "cc-error": f"{easy.aam_error.mean():.2f}",
         "cc-error-mean": f"{easy.round_error.mean():.2f}",
+        "cc-mean-loo": f"{e.here['auc.loo'].mean():.2f}",
     }
-    for key, m in _KEYS.items():
-        found[f"cc-mean-{key}"] = f"{e.here[f'auc.{m}'].mean():.2f}"
-        found[f"cc-trained-{key}"] = f"{e.here[f'trained.{m}'].mean():.0f}"
     for m in ("loo", "tmc-sv", "fedccea"):
         found[f"cc-crossed-{m}"] = crossed(e, m, "label-40")
     return found | _of_rounds(e) | _of_times(e) | _of_fits(e)
@@ -555,7 +546,7 @@ def _of_fits(e: Evaluation) -> dict[str, Any]:
 
 def numbers(e: Evaluation) -> dict[str, Any]:
     """All of them, intervals as text, by the names under which the pages show them."""
-    told = overviews.told(chances(e), 2) | overviews.told(leads(e), 2, signed=True)
+    told = overviews.told(leads(e), 2, signed=True)
     told |= overviews.told(points(e), 1, signed=True) | overviews.told(amounts(e), 1)
     return told | counts(e)
 

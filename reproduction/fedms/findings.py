@@ -162,7 +162,7 @@ def differences(e: Evaluation) -> Numbers:
     five, accuracy, pooled, edges = e.five(), e.accuracy, e.pooled, gains(e)
     paid = where(e.with_bad, method="fedms", metric="reward_other").value
     found = {
-        **{f"ms-{name}": edges[name] for name in ("score", "both", "beside-score")},
+        **{f"ms-{name}": edges[name] for name in ("both", "beside-score")},
         "ms-fraction": lead(pooled, "fedms-fraction", "fedms"),
         "ms-oracle-gap": lead(pooled, "fedms-printed", "oracle"),
         "ms-kept": lead(accuracy.loc["dir0.1"], "fedms-kept", "fedms"),
@@ -232,8 +232,6 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "ms-greedy-printed": e.claims.paper["fedms.t2.maverick.greedyfed"],
         "ms-greedy-worst": f"{greedy.min():.0f}",
         "ms-greedy-best": f"{greedy.max():.0f}",
-        "ms-table1-seeds": int(e.accuracy.loc["dir10"].fedms.notna().sum()),
-        "ms-tuned-seeds": len(e.tuned("fedms")[0]),
         "ms-detection-seeds": len(e.auc),
     }
     for key, name in (("ms", "MS-MR"), ("mr", "MR")):

@@ -14,7 +14,6 @@ from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_i
 from reproduction import overviews
 from reproduction.common import chance_above
 from reproduction.fedtsv.experiments import BASES, CHANGES, KINDS, PAIRS, STUDIED, changed
-from reproduction.tables import by_finding
 from reproduction.verdicts import NOT_REPRODUCED
 
 LABELS = {
@@ -330,8 +329,6 @@ def counts(e: Evaluation) -> dict[str, Any]:
         ("", FIRST), ("-rational", "utility 1 / (1 + d / sigma)"),
         ("-gauss", "utility exp(-(d / sigma)^2)"))}  # fmt: skip
     failed = e.claims[e.claims.verdict == NOT_REPRODUCED]
-    found = by_finding(e.claims)
-    refuted = found[found.verdict == NOT_REPRODUCED]
     return {
         "record-seeds": e.mnist.seed.nunique(),
         "told-least": f"{told.min():.2f}",
@@ -356,9 +353,7 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "ms-loss": f"{1000 * e.mean('loo-loss', 'value_seconds_per_round'):.0f}",
         "ms-tsv": f"{1000 * e.mean('tsv', 'value_seconds_per_round'):.0f}",
         "n-failed": len(failed),
-        "n-failed-findings": len(refuted),
         "n-weights": int(failed.index.str.contains("weigh|positive").sum()),
-        "n-weights-findings": int(refuted.index.str.contains("weigh|positive").sum()),
         **{f"iid-zero{key}": f"{cut.mean:.0f}" for key, cut in zero.items()},
     }
 

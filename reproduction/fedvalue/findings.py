@@ -298,13 +298,12 @@ def approximations(e: Evaluation, what: str, number: str) -> pd.DataFrame:
 
 def numbers_of_value(e: Evaluation) -> Numbers:
     """What the page on the value says."""
-    riders, fewer = e.played(RIDERS), e.played(RIDERS, "laptop")
+    riders = e.played(RIDERS)
     read = riders_by_reading(e)["mean"].unstack()[STRATEGIES["fedvalue"]]
     label_only = by_reading(e).loc[LABEL_ONLY]
     return {
         "rider-plain": cut(riders, "frsp", "fedvalue").mean,
         "rider-fixed": cut(riders, "frsp", "fedvalue-corrected").mean,
-        "rider-fewer": cut(fewer, "frsp", "fedvalue-corrected").mean,
         "rider-least": read.min(),
         "rider-most": read.max(),
         "label-only": label_only["above 0.7 (%)"],
@@ -322,7 +321,6 @@ def numbers_of_market(e: Evaluation) -> Numbers:
     leads = e.claims[e.claims.index.str.match(r"o[5679]\..*vs-")].paper.astype(float).abs()
     return {
         "frsp-fedvalue": cut(riders, "frsp", "fedvalue").mean,
-        "frsp-vf-ps": cut(riders, "frsp", "vf-ps").mean,
         "frsp-corrected": cut(riders, "frsp", "fedvalue-corrected").mean,
         "behind-volume": lead(ideal, "volume", "fedvalue").mean,
         "frsp-least-column": float(each.mean(axis=1).min()),
@@ -539,7 +537,6 @@ def numbers_of_hardening(e: Evaluation) -> Numbers:
         "fvp-machine": machines_told(e.store.records(e.records, "fedvalue", "scaling")),
         "fvp-feature-cells": grown.factor["printed", "features"].mean,
         "fvp-feature-whole": grown.factor["hardened", "features"].mean,
-        "fvp-few": int(few.index[0]),
         "fvp-few-lie": float(few["deceived (%)"].iloc[0]),
         "fvp-credit-error": seen["error", "credit", "joint", 5].mean,
         "fvp-breast-guess": seen["guessed", "breast", "none", 0].mean,
