@@ -608,11 +608,13 @@ def test_the_proxy_of_the_page(house, tmp_path):
                 line.sendall(b"GET /pending HTTP/1.1\r\nHost: count.example.org\r\nX-Half: ")
                 lines.append(line)
             house.url = f"https://127.0.0.1:{port}"
-            trusted = {"ca": tmp_path / "server.crt"}
-            house.counter("shop", **trusted).open(job())
+            certificate = tmp_path / "server.crt"
+            shop = stack.enter_context(house.counter("shop", ca=certificate))
+            shop.open(job())
             for party in PARTIES:
-                house.counter(party, **trusted).submit("j1", party, upload())
-            assert house.counter("shop", **trusted).table("j1") is not None
+                with house.counter(party, ca=certificate) as counter:
+                    counter.submit("j1", party, upload())
+            assert shop.table("j1") is not None
             assert all(line.recv(1) == b"" for line in lines)  # closed, without an answer
     finally:
         proxy.terminate()
