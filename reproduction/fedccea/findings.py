@@ -475,6 +475,7 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "cc-error": f"{easy.aam_error.mean():.2f}",
         "cc-error-mean": f"{easy.round_error.mean():.2f}",
         "cc-mean-loo": f"{e.here['auc.loo'].mean():.2f}",
+        "cc-mean-cca": f"{e.here['auc.fedccea'].mean():.2f}",
     }
     for m in ("loo", "tmc-sv", "fedccea"):
         found[f"cc-crossed-{m}"] = crossed(e, m, "label-40")
