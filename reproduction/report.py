@@ -19,8 +19,8 @@ from reproduction.fedms.findings import differences
 from reproduction.records import Store
 from reproduction.tables import RAISED, by_finding, marked_verdict, marks_told
 from reproduction.verdicts import (
+    DECIDED,
     DIRECTION,
-    FAILS,
     HOLDS,
     LOOKS,
     NOT_ATTEMPTED,
@@ -171,7 +171,7 @@ def decided(told: pd.DataFrame) -> tuple[int, int, int]:
     is too wide, and not without a record.
     """
     verdicts = told["verdict"]
-    yes = int(verdicts.isin([*HOLDS, *FAILS, TURNS]).sum())
+    yes = int(verdicts.isin(DECIDED).sum())
     can = int((~verdicts.isin([*UNJUDGED, UNDECIDABLE])).sum())
     return yes, can, int((verdicts != NOT_TESTABLE).sum())
 

@@ -75,7 +75,10 @@ NONE_FROM = 10
 """Seeds from which "none" can be reproduced; of ten without any up to 30.8% may have some."""
 
 HOLDS, FAILS = (REPRODUCED, DIRECTION), (NOT_REPRODUCED,)
-"""The verdicts that decide a claim: for it, and against it."""
+"""The verdicts for a claim, and against it."""
+
+DECIDED = (*HOLDS, *FAILS, TURNS)
+"""Those that decide it: the last for one reading, and against another."""
 
 COLUMNS = [
     "claim", "finding", "kind", "where", "says", "paper", "unit", "mean", "low", "high", "seeds",

@@ -124,7 +124,7 @@ def _normalise(notebook: Any, source: Path, given: Mapping[str, Any]) -> None:
             cell.source = _with_numbers(cell.source, numbers)
             continue
         if "parameters" in tags:
-            cell.source = _as_run(cell.source, source, given)
+            cell.source = _as_run(source, given)
             cell.metadata["mystnb"] = dict.fromkeys(_PROMPTS, "How this page was run")
         cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
         for output in cell.outputs:
@@ -181,7 +181,7 @@ def _sections(cells: Iterable[Any]) -> Iterator[Any]:
                 yield own
 
 
-def _as_run(cell: str, source: Path, given: Mapping[str, Any]) -> str:
+def _as_run(source: Path, given: Mapping[str, Any]) -> str:
     """Return the parameters cell of a run, below the command that repeats it."""
     known = parameters_of(source)
     values = {name: given.get(name, p.default) for name, p in known.items()}

@@ -10,7 +10,7 @@ import csv
 import io
 import subprocess
 
-from reproduction.verdicts import FAILS, HOLDS, TURNS
+from reproduction.verdicts import DECIDED
 
 from .rooms import HERE
 
@@ -37,7 +37,7 @@ def verdicts(commit: str) -> dict[str, str]:
 
 def decided(told: dict[str, str]) -> set[str]:
     """Return the claims that hold, fail, or turn."""
-    return {claim for claim, verdict in told.items() if verdict in (*HOLDS, *FAILS, TURNS)}
+    return {claim for claim, verdict in told.items() if verdict in DECIDED}
 
 
 def moves() -> list[dict[str, str | int]]:
