@@ -47,7 +47,7 @@ class Job:
 
 
 OWN_MODEL = """
-own, weights = copy.deepcopy(net), torch.tensor(sizes, dtype=torch.float32)
+own, weights = copy.deepcopy(net).eval(), torch.tensor(sizes, dtype=torch.float32)
 def value(clients):
     share = weights[clients] / weights[clients].sum() if len(clients) else weights[clients]
     states = [sent[i] for i in clients] or [net.state_dict()]
@@ -234,7 +234,7 @@ def timed(page: str, there: list[str]) -> dict[tuple[str, str], float]:
 
 def commands(folder: Path) -> list[dict[str, Any]]:
     """Lines and seconds of what is a command, in a folder with the page's modules."""
-    plug_in = blocks("plug-in")
+    plug_in = blocks("plug-in") + blocks("plug-in-papers")
     (folder / "toy").mkdir()
     paper = next(block for block in plug_in if block.startswith("# toy/"))
     method = next(block for block in plug_in if "class Agreement" in block)

@@ -25,8 +25,8 @@ def _accuracy_tables(claims: Claims) -> list[PrintedTable]:
     return [t for t in claims.tables.values() if {"fedowen", "fedavg"} <= set(t.rows)]
 
 
-def _gains(table: PrintedTable, against: str, relative: bool) -> FloatArray:
-    """Gain of FedOwen in each column, in points or in percent."""
+def _gains(table: PrintedTable, against: str, relative: bool | str) -> FloatArray:
+    """Gain of FedOwen in each column, in points, in percent, or in percent of its "own"."""
     ours = _numbers(table, "fedowen")
     others = np.stack([_numbers(table, row) for row in table.rows if row != "fedowen"])
     base = {
@@ -34,11 +34,15 @@ def _gains(table: PrintedTable, against: str, relative: bool) -> FloatArray:
     }.get(against)  # fmt: skip
     if base is None:
         base = _numbers(table, against)
-    return np.asarray((ours - base) / base * 100 if relative else ours - base)
+    whole = {False: 100, True: base, "own": ours}[relative]
+    return np.asarray((ours - base) / whole * 100)
 
 
-def max_gain(claims: Claims, against: str, relative: bool) -> float:
-    """Largest gain of FedOwen in a column over its best, worst, mean or a named other row."""
+def max_gain(claims: Claims, against: str, relative: bool | str) -> float:
+    """Largest gain of FedOwen in a column over its best, worst, mean or a named other row.
+
+    In points, in percent of that row, or in percent of FedOwen's "own" accuracy.
+    """
     return max(float(_gains(t, against, relative).max()) for t in _accuracy_tables(claims))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +18,7 @@ from reproduction.fedccea.findings import reduced_claims
 from reproduction.fedms.findings import Evaluation as FedMS
 from reproduction.fedms.findings import differences
 from reproduction.records import Store
-from reproduction.tables import RAISED, by_finding, marked_verdict, marks_told
+from reproduction.tables import RAISED, by_finding, marked_verdict, marks_told, otherwise
 from reproduction.verdicts import (
     DECIDED,
     DIRECTION,
@@ -187,6 +188,7 @@ def numbers(report: Report) -> dict[str, Any]:
     found: dict[str, Any] = {
         "n_claims": len(report.everything),
         "n_construction": len(report.everything) - len(claims),
+        "n_findings": len(findings),
         "n_judged": len(report.judged),
         "n_ccea": int((report.judged["paper_key"] == "FedCCEA").sum()),
         "n_later_judged": int(later[report.judged.index].sum()),
@@ -208,6 +210,8 @@ def numbers(report: Report) -> dict[str, Any]:
         never = int((frame["verdict"] == UNDECIDABLE).sum())
         for share, whole in (("can", can), ("decidable", testable - never), ("testable", testable)):
             found[f"{basis}_{share}_share"] = f"{100 * yes / max(whole, 1):.1f}"
+    idle = findings["verdict"].isin([NOT_ATTEMPTED, NOT_JUDGED]).sum()
+    found["findings_idle_share"] = f"{100 * idle / max(decided(findings)[2], 1):.1f}"
     for word, verdict in (
         ("not_run", NOT_ATTEMPTED),
         ("shown", NOT_JUDGED),
@@ -279,6 +283,31 @@ def headlines(report: Report) -> plots.Shown:
         "over n seeds (of FedValue's correlations over batches of repetitions), and the verdict. "
         "An asterisk: runs with 300 samples per client, which are not counted on this page."
         + marks_told(report.headlines),
+        cards=True,
+    )
+
+
+def headlines_otherwise(report: Report) -> plots.Shown:
+    """Show in which other readings on record the headline claims have another verdict."""
+    rows: dict[str, dict[str, Any]] = {}
+    for paper, name in WRITTEN.items():
+        told = otherwise(load_claims(paper), report.store, report.records)
+        for moved in (m for _, found in told for m in found if m.claim in HEADLINES):
+            here = {"verdict": verdict_text(moved.before), "readings": 0, "another verdict in": []}
+            row = rows.setdefault(f"{name}: {HEADLINES[moved.claim]}", here)
+            row["readings"] += 1
+            if moved.before != moved.after:
+                asterisk = "" if moved.reading.admissible else "*"
+                reading = re.sub(r"experiment=\w+ ", "", moved.reading.other)
+                verdict = f"{reading}{asterisk}: {verdict_text(moved.after)}"
+                row["another verdict in"].append(verdict)
+    for row in rows.values():
+        row["another verdict in"] = "; ".join(row["another verdict in"]) or "none"
+    return plots.table(
+        pd.DataFrame.from_dict(rows, orient="index"),
+        "The headline claims that other readings on record judge as well: the verdict in the "
+        "judged reading, how many others there are, and those with another verdict. An asterisk "
+        "marks a reading that the paper's words do not allow; it is shown for comparison.",
         cards=True,
     )
 

@@ -19,7 +19,7 @@ from fedkit.extras import need
 from reproduction import overviews, widgets
 from reproduction.claims import Claims, rules
 from reproduction.measured import Measured
-from reproduction.readings import choices_of, readings_of
+from reproduction.readings import Reading, choices_of, readings_of
 from reproduction.records import Store
 from reproduction.verdicts import (
     FAILS,
@@ -30,6 +30,7 @@ from reproduction.verdicts import (
     TURNS,
     UNJUDGED,
     VERDICTS,
+    Moved,
     cannot_be_decided,
     copy_told,
     judge_all,
@@ -450,17 +451,24 @@ def by_paper(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return table
 
 
+def otherwise(
+    claims: Claims, store: Store, profile: str = "paper"
+) -> Iterator[tuple[Reading, list[Moved]]]:
+    """Judge a paper's claims in each other reading that other records are of."""
+    measured = Measured(claims, store, profile, profile)
+    numbers = measured.numbers()
+    judged = judge_all(claims, numbers, profile, profile)
+    for reading in readings_of(claims.paper["key"]):
+        yield reading, [*moved_by(claims, measured, [reading], numbers, judged, profile)]
+
+
 def readings(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFrame:
     """Tell each open choice of a paper: what is judged and why, and the verdicts otherwise.
 
     ``turned`` counts claims that hold under one choice and not under the other.
     """
-    measured = Measured(claims, store, profile, profile)
-    numbers = measured.numbers()
-    judged = judge_all(claims, numbers, profile, profile)
     lines = []
-    for reading in readings_of(claims.paper["key"]):
-        moved = [*moved_by(claims, measured, [reading], numbers, judged, profile)]
+    for reading, moved in otherwise(claims, store, profile):
         after = Counter(m.after for m in moved)
         lines.append({
             "choice": reading.choice,

@@ -26,7 +26,8 @@ from reproduction.measured import _Lookup
 from reproduction.records import Cell, Store
 from reproduction.verdicts import join
 
-PAGE = (Path(__file__).parent.parent / "book" / "plug-in.md").read_text("utf-8")
+BOOK = Path(__file__).parent.parent / "book"
+PAGE = "".join((BOOK / f"{n}.md").read_text("utf-8") for n in ("plug-in", "plug-in-papers"))
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 
 

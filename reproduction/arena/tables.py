@@ -93,23 +93,6 @@ def kinds(e: Evidence) -> Any:
     return by_federation(e, "detection", (*MAIN, "shapfed", "ms-mr"))
 
 
-@captioned(cards=True)
-def left_out(e: Evidence) -> Any:
-    """How far the order of the methods changes when one federation is left out (Kendall's tau-b
-    with the order from all), and the methods that can then be first.
-    """
-    rows: dict[str, dict[str, Any]] = {}
-    for measure in ("fidelity.rounds", "fidelity.retraining", "detection", "worth.removal"):
-        exact = ("exact", "exact-loss") if measure == "fidelity.rounds" else ()  # by construction
-        found = ranking(e.measures[~e.measures.method.isin(exact)], measure)
-        rows[MEASURES[measure].split(" (")[0]] = {
-            "least agreement": found.agreement.min(),
-            "when this is left out": found.agreement.idxmin(),
-            "first without any one": ", ".join(sorted({LABELS[m] for m in found["first"]})),
-        }
-    return overviews.table(rows)
-
-
 def kind(e: Evidence, name: str) -> Any:
     """Return all measures of a kind: mean [interval], a column for each."""
     columns = {}
@@ -290,6 +273,23 @@ def stability(e: Evidence) -> Any:
     stable.
     """
     return kind(e, "stability")
+
+
+@PAGE.table("Without one federation", cards=True)
+def left_out(e: Evidence) -> Any:
+    """How far the order of the methods changes when one federation is left out (Kendall's tau-b
+    with the order from all), and the methods that can then be first.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    for measure in ("fidelity.rounds", "fidelity.retraining", "detection", "worth.removal"):
+        exact = ("exact", "exact-loss") if measure == "fidelity.rounds" else ()  # by construction
+        found = ranking(e.measures[~e.measures.method.isin(exact)], measure)
+        rows[MEASURES[measure].split(" (")[0]] = {
+            "least agreement": found.agreement.min(),
+            "when this is left out": found.agreement.idxmin(),
+            "first without any one": ", ".join(sorted({LABELS[m] for m in found["first"]})),
+        }
+    return overviews.table(rows)
 
 
 @PAGE.table(
