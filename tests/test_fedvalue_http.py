@@ -1,7 +1,6 @@
 """The counting protocol over HTTP: what the server refuses and never sees, and the commands."""
 
 import contextlib
-import errno
 import json
 import os
 import shutil
@@ -150,11 +149,9 @@ def test_a_restarted_server_gets_the_same_job_again(house):
         ("nobody", "GET", "/pending", None, 401, "token is unknown"),
         ("bank", "POST", "/jobs", job("j2"), 403, "task party"),
         ("rival", "POST", "/jobs", job("j2"), 403, "task party"),
-        ("shop", "POST", "/jobs", job("j2", parties=("shop", "telko")), 422, "plain name"),
         ("shop", "POST", "/jobs", Job("j2", ("shop", "telko")), 422, "no token of telko"),
         ("shop", "POST", "/jobs", job("j1", note=b"other"), 422, "another one"),
         ("shop", "POST", "/jobs", job("j2", parties=(*PARTIES, "bank")), 422, "each once"),
-        ("shop", "POST", "/jobs", job("a/b"), 422, "plain name"),
         ("shop", "POST", "/jobs", b"[" * 5000, 422, "a job is JSON"),
         ("shop", "POST", "/jobs", b'{"id": 3}', 422, "a job is JSON"),
         ("rival", "PUT", "/jobs/j1/upload", upload().to_bytes(), 403, "no part"),
@@ -174,7 +171,7 @@ def test_what_the_server_refuses(house, party, method, path, content, status, wo
     house.counter("shop").open(job())
     house.counter("shop").submit("j1", "shop", upload())
     if isinstance(content, Job):
-        content = json.dumps(http._job_text(content)).encode()
+        content = http._JOB.dump_json(content)
     elif isinstance(content, Upload):
         content = content.to_bytes()
     answer = house.ask(party, method, path, content=content)
@@ -198,7 +195,7 @@ def test_a_repeated_request_changes_nothing_and_a_forgotten_job_is_unknown(house
     for _ in range(2):
         shop.close("j1")
     for ask in (lambda: shop.table("j1"), lambda: bank.submit("j1", "bank", upload())):
-        with pytest.raises(JobUnknown, match="404: there is no job 'j1'"):
+        with pytest.raises(JobUnknown, match="there is no job 'j1'"):
             ask()
 
 
@@ -294,10 +291,10 @@ def no_pause(monkeypatch):
         (answer_of(b"{}", "202 Accepted"), http.CounterUnavailable, "cannot be read", 1),
         (answer_of(b"FKT2", size=99), http.CounterUnavailable, "in 3 tries: Remote", 3),
         (b"HTTP/9 what\r\n\r\n", http.CounterUnavailable, "in 3 tries", 3),
-        (answer_of(b"gone", "502 Bad Gateway"), http.CounterUnavailable, "502: it does not say", 3),
+        (answer_of(b"gone", "502 Bad Gateway"), http.CounterUnavailable, "502: b'gone'", 3),
         (answer_of(b'{"detail": "no\\u0007\\nway"}', "403 No"), http.CounterRefused,
-         r"refuses \(403: no way\)$", 1),
-        (answer_of(b'{"detail": "where?"}', "404 No"), JobUnknown, "404: where", 1),
+         r"\(403: 'no\\x07\\nway'\)", 1),
+        (answer_of(b'{"detail": "where?"}', "404 No"), JobUnknown, "404: 'where", 1),
         (answer_of(b"", "302 Found"), http.CounterRefused, "302", 1),
     ],
 )  # fmt: skip
@@ -309,22 +306,17 @@ def test_a_server_that_answers_nonsense(answer, error, words, heard):
 
 
 @pytest.mark.usefixtures("no_pause")
-def test_a_server_that_fails_and_comes_back(monkeypatch):
+def test_a_server_that_fails_and_comes_back():
     fake = Fake(b"", answer_of(b"", "503 No"), answer_of(b'{"missing": ["a"]}', "202 Accepted"))
     counter = http.RemoteCounter(fake.url, "t")
     assert counter.table("j") is None
     assert counter.missing == ("a",)
-    monkeypatch.setattr(http, "_LONGEST", 3)
-    with pytest.raises(http.CounterUnavailable, match="longer than 3 bytes"):
-        counter.table("j")
 
 
 def test_a_token_is_not_sent_in_the_clear():
-    for url in ("127.0.0.1:80", "ftp://a", "https://"):
-        with pytest.raises(ValueError, match="no address of a server"):
+    for url in ("127.0.0.1:80", "ftp://a", "http://example.org"):
+        with pytest.raises(ValueError, match="no address to send a token to"):
             http.RemoteCounter(url, "t")
-    with pytest.raises(ValueError, match="would carry the token in the clear"):
-        http.RemoteCounter("http://example.org", "t")
     http.RemoteCounter("http://[::1]:8765", "t")
 
 
@@ -379,32 +371,12 @@ def test_a_party_waits_for_a_server_that_is_away_and_stops_at_a_refusal(monkeypa
         commands.answer_jobs(roles()[1][0], answering(away), once=True)
 
 
-def test_a_full_disk_leaves_no_empty_secret(tmp_path, monkeypatch):
-    file, write = tmp_path / "bank.secret", os.fdopen
-
-    class Full:
-        def __init__(self, *given):
-            self.file = write(*given)
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            self.file.close()
-
-        def write(self, _):
-            raise OSError(errno.ENOSPC, "No space left on device", str(file))
-
-    monkeypatch.setattr(commands.os, "fdopen", Full)
-    with pytest.raises(OSError, match="No space left"):
-        commands.own_secret(file)
-    assert list(tmp_path.iterdir()) == []
-    monkeypatch.undo()
-    made = commands.own_secret(file)  # the second try is not blocked
+def test_a_secret_is_made_once_for_its_owner_alone(tmp_path):
+    file = tmp_path / "bank.secret"
+    made = commands.own_secret(file)
     assert made == commands.own_secret(file)
     assert len(made) == 32
     assert file.stat().st_mode & 0o077 == 0
-    assert list(tmp_path.iterdir()) == [file]
 
 
 # ------------------------------------------------------------------------------ the commands
@@ -502,7 +474,7 @@ def test_a_cheating_server_ends_the_run_with_status_3(files, house, capsys, monk
     assert not Path("shop.secret").exists()
 
 
-SERVE = ["fedvalue", "serve", "--port", "0", "--tokens"]
+SERVE = ["fedvalue", "serve", "--tokens"]
 
 
 @pytest.mark.parametrize(
@@ -510,9 +482,9 @@ SERVE = ["fedvalue", "serve", "--port", "0", "--tokens"]
     [
         (SERVE, ["none"], "none: No such file"),
         (SERVE, ["bank.csv"], "has a line of 1 words; expected lines: task NAME TOKEN"),
-        (SERVE, ["twice"], "has bank or its token twice"),
+        (SERVE, ["twice"], "has a party or a token twice"),
         ("bank", ["--data", "none.csv"], "none.csv: No such file"),
-        ("bank", ["--columns", "a,z"], "columns id, a, z; expected different ones of id, a"),
+        ("bank", ["--columns", "a,z"], "columns id, a, z of 90 rows; expected"),
         ("bank", ["--key-file", "bank.token"], "64 hexadecimal digits (openssl rand -hex 32)"),
         ("bank", ["--token-file", "bank.csv"], "not the file of one token"),
         ("bank", ["--token-file", "federation.key"], "or it holds the parties' key"),
@@ -521,7 +493,7 @@ SERVE = ["fedvalue", "serve", "--port", "0", "--tokens"]
         ("shop", ["--blocks", "3"], "blocks is 3; expected a power of two"),
         ("shop", ["--parties", ","], "expected different names, two or more"),
         ("shop", ["--token-file", "telco.token"], "the token is that of 'telco' and not of 'shop'"),
-        ("shop", ["--token-file", "odd.token"], "refuses (401: this token is unknown here"),
+        ("shop", ["--token-file", "odd.token"], "this token is unknown here"),
     ],
 )
 def test_what_is_refused(files, house, capsys, what, more, words):
@@ -537,13 +509,11 @@ def test_what_is_refused(files, house, capsys, what, more, words):
 
 def test_the_server_listens_at_this_computer_alone(files, monkeypatch, capsys):
     places = []
-    monkeypatch.setattr(
-        uvicorn.Server, "run", lambda _, sockets: places.append(sockets[0].getsockname()[0])
-    )
+    monkeypatch.setattr(uvicorn, "run", lambda app, host, **_: places.append(host))
     Path("tokens").write_text(TOKENS)
     assert cli.main([*SERVE, "tokens"]) == 0
     assert places == ["127.0.0.1"]
-    assert "counting server at 127.0.0.1, port " in capsys.readouterr().out
+    assert "counting server at 127.0.0.1, port 8765" in capsys.readouterr().out
 
 
 def free_port():

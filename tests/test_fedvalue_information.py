@@ -10,9 +10,9 @@ from scipy import stats
 from scipy.stats import hypergeom
 
 import fedkit as fk
-from fedkit.fedvalue import columns, corrections, information
+from fedkit.fedvalue import columns, information
 from fedkit.fedvalue.columns import joint_codes
-from fedkit.fedvalue.corrections import expected_excess, knn_information, null_information
+from fedkit.fedvalue.corrections import expected_excess, null_information
 from fedkit.fedvalue.information import (
     CoalitionCells,
     cmi_game,
@@ -200,8 +200,8 @@ def test_a_table_of_counts_gives_the_same_bits(data, repeat):
     ("tokens", "task_cells", "counts", "options", "words"),
     [
         ([[0], [1]], [[0, 0], [0, 1]], [3, 4], {}, "at least one data party"),
-        ([[0, 1], [1, 0]], [[0, 0]], [3, 4], {}, "task tokens from 0 to 1"),
-        ([[-1, 1], [1, 0]], [[0, 0], [0, 1]], [3, 4], {}, "from -1 to 1 .* tokens count from 0"),
+        ([[0, 1], [1, 0]], [[0, 0]], [3, 4], {}, "tokens go up to 1 and task_cells have 1 rows"),
+        ([[-1, 1], [1, 0]], [[0, 0], [0, 1]], [3, 4], {}, "tokens are .* whole numbers from 0"),
         ([[0, 1]], [[0, 0]], [3], {"correction": "knn"}, "correction is 'knn'"),
     ],
 )
@@ -331,46 +331,6 @@ def test_corrected_values_from_sampled_orders():
     for wrong in (fk.OwenSampling(), fk.PermutationSampling(antithetic=True)):
         with pytest.raises(ValueError, match="PermutationSampling only"):
             mshapley_cmi(x_t, y, parties, estimator=wrong, **options)
-
-
-def test_neighbours_break_ties_of_levels(monkeypatch):
-    rng = np.random.default_rng(0)
-    x = rng.integers(0, 3, 1000)  # a column of three levels: neighbours by the hundred at 0
-    y = np.where(rng.random(1000) < 0.6, x % 2, rng.integers(0, 2, 1000))
-    told = mutual_information(x, y)
-    assert knn_information(x[:, None] * 1.0, y) == pytest.approx(told, abs=0.05)
-    monkeypatch.setattr(corrections, "JITTER", 0.0)
-    assert abs(knn_information(x[:, None] * 1.0, y) - told) > 1  # the noise is what makes it so
-
-
-def test_neighbours_agree_with_a_plain_loop():
-    from scipy.special import digamma
-
-    rng = np.random.default_rng(3)
-    y = np.array([0] * 12 + [1] * 3 + [2] * 2 + [3])  # the last label stands alone
-    x = rng.normal(size=(len(y), 2))
-    kept = np.flatnonzero(y != 3)
-    terms = []
-    for q in kept:
-        distance = np.linalg.norm(x - x[q], axis=1)
-        own = sorted(distance[i] for i in kept if y[i] == y[q] and i != q)
-        k = min(3, len(own))
-        near = sum(distance[i] <= own[k - 1] for i in kept if i != q)
-        terms.append(digamma(len(kept)) - digamma(len(own) + 1) + digamma(k) - digamma(near))
-    assert knn_information(x, y) == pytest.approx(np.mean(terms), abs=1e-12)
-
-
-def test_what_neighbours_refuse_and_what_is_worth_nothing():
-    x, y = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
-    for party, words in (
-        (np.where(x > 1, np.nan, x), "bank has missing"),
-        (np.array(["a"] * 20), "bank holds text"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            mshapley_cmi(None, y, {"bank": party}, correction="knn")
-    assert knn_information(x, np.arange(20)) == 0.0  # every label stands alone
-    constant = mshapley_cmi(None, y, [np.full((20, 1), 3.3), x], correction="knn")
-    assert constant.values[0] == 0.0
 
 
 def test_errors_of_sampled_values_are_those_of_their_mean():

@@ -59,6 +59,8 @@ class Job:
     id: str
     parties: tuple[str, ...]
     envelopes: Mapping[str, bytes] = field(default_factory=dict)
+    #: how :mod:`fedkit.fedvalue.http` writes one as JSON
+    __pydantic_config__ = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}  # noqa: RUF012
 
 
 @dataclass(frozen=True)
