@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-
 from fedkit.extras import need
 
 __all__ = ["read_columns"]

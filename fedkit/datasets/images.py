@@ -9,7 +9,6 @@ import string
 import tempfile
 import warnings
 import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -64,7 +63,7 @@ class Dataset:
     def __post_init__(self) -> None:
         import torch
 
-        last = len(self.classes) - 1
+        classes = len(self.classes)
         for part in ("train", "test"):
             x, y = getattr(self, f"x_{part}"), getattr(self, f"y_{part}")
             if x.dtype != torch.uint8 or x.ndim != 4 or x.shape[1:] != self.x_train.shape[1:]:
@@ -72,15 +71,11 @@ class Dataset:
                     f"x_{part} is {x.dtype}{list(x.shape)}; expected uint8 images of one shape, "
                     "(N, C, H, W)"
                 )
-            if y.dtype != torch.int64 or y.shape != x.shape[:1]:
+            counted = y.dtype == torch.int64 and y.shape == x.shape[:1]
+            if not counted or ((y < 0) | (y >= classes)).any():
                 raise ValueError(
-                    f"y_{part} is {y.dtype}{list(y.shape)}; expected {len(x)} int64 labels, one of "
-                    "each image"
-                )
-            if len(y) and not 0 <= y.min() <= y.max() <= last:
-                raise ValueError(
-                    f"y_{part} has labels {y.min()} to {y.max()}; expected 0 to {last}, as there "
-                    f"are {last + 1} classes"
+                    f"y_{part} is {y.dtype}{list(y.shape)}; expected {len(x)} int64 labels from 0 "
+                    f"to {classes - 1}, one of each image"
                 )
 
     @property
@@ -177,14 +172,11 @@ def _read_idx(
 ) -> Arrays:
     """Parse four idx files: a magic number, the length of each axis, and the data."""
     arrays = []
-    for (path, content), axes in zip(contents.items(), (3, 1, 3, 1), strict=True):
-        try:
-            magic, *shape = np.frombuffer(content, ">u4", 1 + axes).tolist()
-            array = np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
-        except ValueError as error:
-            raise damaged(path, "a whole idx file", error) from error
+    for content, axes in zip(contents.values(), (3, 1, 3, 1), strict=True):
+        magic, *shape = np.frombuffer(content, ">u4", 1 + axes).tolist()
         if magic != 0x800 + axes:
-            raise damaged(path, f"an idx file of {axes} axes", f"magic {magic}")
+            raise ValueError(f"an idx file of {axes} axes with magic {magic}")
+        array = np.frombuffer(content, np.uint8, offset=4 + 4 * axes).reshape(shape)
         arrays.append(array.transpose(0, 2, 1) if axes == 3 and transposed else array)
     x_train, y_train, x_test, y_test = arrays
     first = np.int64(first_label)
@@ -381,46 +373,29 @@ def _read_copy(name: str, copy: Copy, root: Path, verify: bool) -> Dataset:
     import torch
 
     contents = {}
-    for file, path in copy.files(root).items():
-        assert path is not None
-        contents[path] = _read_file(path, copy.md5[file] if verify else None)
     try:
-        x_train, y_train, x_test, y_test = copy.read(contents)
-        labels = [
-            torch.from_numpy(y.astype(np.int64, casting="same_kind")) for y in (y_train, y_test)
-        ]
-        images = [
-            torch.from_numpy(
-                np.array(x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2), order="C")
-            )
-            for x in (x_train, x_test)
-        ]
-        data = Dataset(
-            copy.name or name, images[0], labels[0], images[1], labels[1],
-            IMAGES[name].classes, copy.source, copy.note,
-        )  # fmt: skip
-    except DamagedDataError:
-        raise
+        for file, path in copy.files(root).items():
+            assert path is not None
+            content = path.read_bytes()
+            contents[path] = gzip.decompress(content) if path.suffix == ".gz" else content
+            found = hashlib.md5(contents[path], usedforsecurity=False).hexdigest()
+            if verify and copy.md5[file] not in (None, found):
+                raise ValueError(f"{path} has md5 {found} and not {copy.md5[file]}")
+        arrays = [torch.from_numpy(_in_order(part)) for part in copy.read(contents)]
+        data = Dataset(copy.name or name, *arrays, IMAGES[name].classes, copy.source, copy.note)
+        sizes = len(data.x_train), len(data.x_test)
+        if verify and copy.sizes not in (None, sizes):
+            raise ValueError(f"{sizes} images in training and test and not {copy.sizes}")
     except BROKEN as error:
-        files = " and ".join(map(str, contents))
-        raise damaged(files, copy.source, error) from error
-    sizes = len(x_train), len(x_test)
-    if verify and copy.sizes not in (None, sizes):
-        raise damaged(copy.source, f"{copy.sizes} images in training and test", sizes)
+        raise damaged(f"{name} in {root}", copy.source, error) from error
     return data
 
 
-def _read_file(path: Path, md5: str | None) -> bytes:
-    """Read a file, unpacked where it ends in ``.gz``, and check its md5 if there is one."""
-    content = path.read_bytes()
-    try:
-        content = gzip.decompress(content) if path.suffix == ".gz" else content
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise damaged(path, "a whole gzip file", error) from error
-    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if md5 not in (None, found):
-        raise damaged(path, f"md5 {md5}", f"md5 {found}")
-    return content
+def _in_order(part: NDArray[Any]) -> NDArray[Any]:
+    """Return labels as int64, and images with the channels before height and width."""
+    if part.ndim == 1:
+        return part.astype(np.int64, casting="same_kind")
+    return np.array(part[:, None] if part.ndim == 3 else part.transpose(0, 3, 1, 2), order="C")
 
 
 def get_images(name: str, folder: Path) -> str:
@@ -433,11 +408,10 @@ def get_images(name: str, folder: Path) -> str:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".fetching-") as hidden:
             work = Path(hidden)
             _download_images(name, work)
-            found = {file: path for file, path in copy.files(work).items() if path is not None}
-            if lacking := copy.md5.keys() - found:
-                raise RuntimeError(f"it came without {', '.join(sorted(lacking))}")
+            if not all(copy.files(work).values()):
+                raise RuntimeError("it came without some files")
             _read_copy(name, copy, work, verify=True)
-            for path in found.values():
+            for path in filter(None, copy.files(work).values()):
                 target = folder / path.relative_to(work)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(target)
