@@ -1,5 +1,6 @@
 """The counting protocol over HTTP: what the server refuses and never sees, and the commands."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -28,6 +29,7 @@ from fedkit.fedvalue.protocol.uploads import DataParty
 
 pytest.importorskip("fastapi")
 httpx = pytest.importorskip("httpx")
+TestClient = pytest.importorskip("starlette.testclient").TestClient
 uvicorn = pytest.importorskip("uvicorn")
 
 PARTIES = ("shop", "bank", "telco")
@@ -44,55 +46,42 @@ def until(condition, what):
 
 
 class House:
-    """A counting server in a thread, and every byte that reached it."""
+    """A counting server, and every byte that reached it; its clients need no sockets."""
 
-    def __init__(self, folder, max_bytes=1e6):
+    url = "http://127.0.0.1:8765"
+
+    def __init__(self, folder, monkeypatch):
         (folder / "tokens").write_text(TOKENS)
-        self.tokens, self.max_bytes, self.received, self.port = folder / "tokens", max_bytes, [], 0
-        self.start()
+        self.folder, self.received = folder, []
+        self.restart()
 
-    def start(self):
-        made = http.create_app(self.tokens, self.max_bytes)
+        def client(headers, **_):
+            return TestClient(self.watched, base_url=self.url, headers=headers)
 
-        async def watched(scope, receive, send):
-            async def heard():
-                message = await receive()
-                self.received.append(message.get("body", b""))
-                return message
-
-            await made(scope, heard, send)
-
-        place = socket.create_server(("127.0.0.1", self.port))
-        self.port = place.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        quiet = {"lifespan": "off", "ws": "none", "log_level": "error"}
-        self.server = uvicorn.Server(uvicorn.Config(watched, **quiet))
-        self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [place]})
-        self.thread.start()
-        until(lambda: self.server.started, "the server")
-
-    def stop(self):
-        self.server.should_exit = self.server.force_exit = True
-        self.thread.join(60)
-        assert not self.thread.is_alive()
+        monkeypatch.setattr(httpx, "Client", client)
 
     def restart(self):
-        self.stop()
-        self.start()
+        self.app = http.create_app(self.folder / "tokens", 1e6)
 
-    def counter(self, party, **options):
-        return http.RemoteCounter(self.url, f"t-{party}", **options)
+    async def watched(self, scope, receive, send):
+        async def heard():
+            message = await receive()
+            self.received.append(message.get("body", b""))
+            return message
+
+        await self.app(scope, heard, send)
+
+    def counter(self, party):
+        return http.RemoteCounter(self.url, f"t-{party}")
 
     def ask(self, party, method, path, **options):
         headers = {} if party is None else {"Authorization": f"Bearer t-{party}"}
-        return httpx.request(method, self.url + path, headers=headers, trust_env=False, **options)
+        return TestClient(self.watched, headers=headers).request(method, path, **options)
 
 
 @pytest.fixture
-def house(tmp_path):
-    found = House(tmp_path)
-    yield found
-    found.stop()
+def house(tmp_path, monkeypatch):
+    return House(tmp_path, monkeypatch)
 
 
 def job(name="j1", note=b"sealed", parties=PARTIES):
@@ -199,35 +188,22 @@ def test_a_repeated_request_changes_nothing_and_a_forgotten_job_is_unknown(house
             ask()
 
 
-def test_one_token_may_send_two_uploads_at_once(house):
-    shop, bodies = house.counter("shop"), [upload(5).to_bytes(), upload(6).to_bytes()]
-    both = threading.Barrier(2)
-    for name in ("j0", "j1"):
-        shop.open(job(name, parties=PARTIES))
-
-    def slowly(body):
-        yield body[:20]
-        both.wait(60)  # each has begun before either ends
-        yield body[20:]
-
-    def put(i):
-        return house.ask("bank", "PUT", f"/jobs/j{i}/upload", content=slowly(bodies[i]))
-
-    with ThreadPoolExecutor(2) as pool:
-        assert [answer.status_code for answer in pool.map(put, range(2))] == [200, 200]
-    for i, rows in enumerate((5, 6)):
-        for name in ("shop", "telco"):
-            house.counter(name).submit(f"j{i}", name, upload(8))
-        assert shop.table(f"j{i}").counts.sum() == rows
-
-
 def test_a_body_is_cut_off_while_it_arrives(house):
     house.counter("shop").open(job())
+    sent = []
 
-    with contextlib.suppress(httpx.TransportError):  # the server may hang up
-        answer = house.ask("bank", "PUT", "/jobs/j1/upload", content=iter([bytes(1 << 16)] * 64))
-        assert answer.status_code == 413
-    assert sum(map(len, house.received)) < 1e6 + (1 << 19)
+    async def receive():
+        return {"type": "http.request", "body": bytes(1 << 16), "more_body": True}
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "PUT", "path": "/jobs/j1/upload", "query_string": b"",
+             "headers": [(b"authorization", b"Bearer t-bank")]}  # fmt: skip
+    house.received.clear()
+    asyncio.run(house.watched(scope, receive, send))
+    assert sent[0]["status"] == 413
+    assert sum(map(len, house.received)) < 1e6 + (1 << 17)
 
 
 def test_the_server_receives_no_id_no_feature_and_no_label(house):
@@ -252,63 +228,49 @@ def test_the_server_receives_no_id_no_feature_and_no_label(house):
 # ------------------------------------------------------------------------------ the client
 
 
-class Fake:
-    """A server that answers each request with the next of some bytes."""
+def counter_of(monkeypatch, *answers):
+    """A counter whose server gives these answers, and the last one from then on."""
+    heard = []
 
-    def __init__(self, *answers):
-        self.answers, self.heard = list(answers), 0
-        self.place = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self.place.getsockname()[1]}"
-        threading.Thread(target=self.run, daemon=True).start()
+    def answer(request):
+        heard.append(request)
+        given = answers[min(len(heard), len(answers)) - 1]
+        if isinstance(given, Exception):
+            raise given
+        return httpx.Response(given[0], content=given[1])
 
-    def run(self):
-        while True:
-            line, _ = self.place.accept()
-            with line:
-                line.recv(1 << 20)
-                answer = self.answers[min(self.heard, len(self.answers) - 1)]
-                self.heard += 1
-                line.sendall(answer)
-
-
-def answer_of(body, status="200 OK", size=None):
-    length = len(body) if size is None else size
-    head = f"HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
-    return head.encode() + body
-
-
-@pytest.fixture
-def no_pause(monkeypatch):
     monkeypatch.setattr(http.time, "sleep", lambda _: None)
+    counter = http.RemoteCounter(House.url, "t", tries=3)
+    counter._client = httpx.Client(base_url=House.url, transport=httpx.MockTransport(answer))
+    return counter, heard
 
 
-@pytest.mark.usefixtures("no_pause")
+AWAY = httpx.ReadError("cut off")
+
+
 @pytest.mark.parametrize(
-    ("answer", "error", "words", "heard"),
+    ("answer", "error", "words", "tries"),
     [
-        (answer_of(b"FKT2 and more"), http.CounterUnavailable, "cannot be read", 1),
-        (answer_of(b"[" * 9999, "202 Accepted"), http.CounterUnavailable, "cannot be read", 1),
-        (answer_of(b"{}", "202 Accepted"), http.CounterUnavailable, "cannot be read", 1),
-        (answer_of(b"FKT2", size=99), http.CounterUnavailable, "in 3 tries: Remote", 3),
-        (b"HTTP/9 what\r\n\r\n", http.CounterUnavailable, "in 3 tries", 3),
-        (answer_of(b"gone", "502 Bad Gateway"), http.CounterUnavailable, "502: b'gone'", 3),
-        (answer_of(b'{"detail": "no\\u0007\\nway"}', "403 No"), http.CounterRefused,
+        ((200, b"FKT2 and more"), http.CounterUnavailable, "cannot be read", 1),
+        ((202, b"{" + b"[" * 9999), http.CounterUnavailable, "cannot be read", 1),
+        ((202, b"{}"), http.CounterUnavailable, "cannot be read", 1),
+        (AWAY, http.CounterUnavailable, "in 3 tries: ReadError: cut off", 3),
+        ((502, b"gone"), http.CounterUnavailable, "502: b'gone'", 3),
+        ((403, b'{"detail": "no\\u0007\\nway"}'), http.CounterRefused,
          r"\(403: 'no\\x07\\nway'\)", 1),
-        (answer_of(b'{"detail": "where?"}', "404 No"), JobUnknown, "404: 'where", 1),
-        (answer_of(b"", "302 Found"), http.CounterRefused, "302", 1),
+        ((404, b'{"detail": "where?"}'), JobUnknown, "404: 'where", 1),
+        ((302, b""), http.CounterRefused, "302", 1),
     ],
 )  # fmt: skip
-def test_a_server_that_answers_nonsense(answer, error, words, heard):
-    fake = Fake(answer)
+def test_a_server_that_answers_nonsense(monkeypatch, answer, error, words, tries):
+    counter, heard = counter_of(monkeypatch, answer)
     with pytest.raises(error, match=words):
-        http.RemoteCounter(fake.url, "t", tries=3).table("j")
-    assert fake.heard == heard
+        counter.table("j")
+    assert len(heard) == tries
 
 
-@pytest.mark.usefixtures("no_pause")
-def test_a_server_that_fails_and_comes_back():
-    fake = Fake(b"", answer_of(b"", "503 No"), answer_of(b'{"missing": ["a"]}', "202 Accepted"))
-    counter = http.RemoteCounter(fake.url, "t")
+def test_a_server_that_fails_and_comes_back(monkeypatch):
+    counter, _ = counter_of(monkeypatch, AWAY, (503, b""), (202, b'{"missing": ["a"]}'))
     assert counter.table("j") is None
     assert counter.missing == ("a",)
 
@@ -541,9 +503,14 @@ def test_the_demonstration_of_the_page(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
-def test_the_proxy_of_the_page(house, tmp_path):
+def test_the_proxy_of_the_page(tmp_path):
     """A job through the page's own configuration, while 200 strangers send half a head each."""
-    port, file = free_port(), tmp_path / "nginx.conf"
+    port, inner, file = free_port(), free_port(), tmp_path / "nginx.conf"
+    (tmp_path / "tokens").write_text(TOKENS)
+    served = uvicorn.Config(http.create_app(tmp_path / "tokens"), port=inner, ws="none")
+    server = uvicorn.Server(served)
+    thread = threading.Thread(target=server.run)
+    thread.start()
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1",
          "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
@@ -554,7 +521,7 @@ def test_the_proxy_of_the_page(house, tmp_path):
     for here, there in (
         ("listen              443 ssl", f"listen 127.0.0.1:{port} ssl"),
         ("/etc/ssl/count", str(tmp_path)),
-        ("127.0.0.1:8765", f"127.0.0.1:{house.port}"),
+        ("127.0.0.1:8765", f"127.0.0.1:{inner}"),
         ("client_header_timeout 20s", "client_header_timeout 3s"),
     ):
         assert here in text
@@ -577,15 +544,21 @@ def test_the_proxy_of_the_page(house, tmp_path):
                 line = stack.enter_context(stranger.wrap_socket(line, server_hostname="127.0.0.1"))
                 line.sendall(b"GET /pending HTTP/1.1\r\nHost: count.example.org\r\nX-Half: ")
                 lines.append(line)
-            house.url = f"https://127.0.0.1:{port}"
-            certificate = tmp_path / "server.crt"
-            shop = stack.enter_context(house.counter("shop", ca=certificate))
-            shop.open(job())
-            for party in PARTIES:
-                with house.counter(party, ca=certificate) as counter:
-                    counter.submit("j1", party, upload())
-            assert shop.table("j1") is not None
+            counters = {
+                party: stack.enter_context(
+                    http.RemoteCounter(
+                        f"https://127.0.0.1:{port}", f"t-{party}", ca=tmp_path / "server.crt"
+                    )
+                )
+                for party in PARTIES
+            }
+            counters["shop"].open(job())
+            for party, counter in counters.items():
+                counter.submit("j1", party, upload())
+            assert counters["shop"].table("j1") is not None
             assert all(line.recv(1) == b"" for line in lines)  # closed, without an answer
     finally:
         proxy.terminate()
         proxy.wait(60)
+        server.should_exit = True
+        thread.join(60)
