@@ -167,14 +167,6 @@ def test_entropies_in_nats():
     )
 
 
-def test_a_seed_repeats():
-    x_t, y, parties = federation(d=4)
-    walks = fk.PermutationSampling(walks=9)
-    one, two = (mshapley_cmi(x_t, y, parties, estimator=walks, seed=3) for _ in range(2))
-    assert np.array_equal(one.values, two.values)
-    assert not one.exact
-
-
 @settings(max_examples=30)
 @given(tables(), st.integers(1, 4))
 def test_a_table_of_counts_gives_the_same_bits(data, repeat):
@@ -316,33 +308,23 @@ def test_noise_is_worth_nothing_once_corrected():
     assert (corrected[:, 2] == 0).all()
 
 
-def test_corrected_values_from_sampled_orders():
-    x_t, y, parties = noisy(1)
-    parties = [*parties, np.random.default_rng(5).normal(size=(len(y), 1)) + y[:, None]]
-    truth = mshapley_cmi(x_t, y, parties, correction="permutation")
-    options = {"correction": "permutation"}
-    walks = fk.PermutationSampling(walks=300)
-    sampled = mshapley_cmi(x_t, y, parties, estimator=walks, **options)
-    assert not sampled.exact
-    free = sampled.standard_errors > 0
-    off = np.abs(sampled.values - truth.values)
-    assert (off[free] < 4 * sampled.standard_errors[free]).all()
-    assert off[~free] == pytest.approx(0, abs=1e-12)
-    for wrong in (fk.OwenSampling(), fk.PermutationSampling(antithetic=True)):
-        with pytest.raises(ValueError, match="PermutationSampling only"):
-            mshapley_cmi(x_t, y, parties, estimator=wrong, **options)
-
-
-def test_errors_of_sampled_values_are_those_of_their_mean():
-    """Beside the spread of the values over seeds: an error too large would hide any difference."""
+def test_values_and_errors_from_sampled_orders():
+    """Beside the exact values, and the spread over seeds: an error too large would hide much."""
     x, y, parties = noisy(1, 60)
+    exact = mshapley_cmi(x, y, parties, correction="permutation")
     runs = [
         mshapley_cmi(x, y, parties, correction="permutation", seed=seed,
                      estimator=fk.PermutationSampling(walks=20))
         for seed in range(40)
     ]  # fmt: skip
+    assert not runs[0].exact
     values, errors = (
         np.array([getattr(run, name) for run in runs])[:, :2]
         for name in ("values", "standard_errors")
     )
-    assert np.sqrt((errors**2).mean(axis=0)) == pytest.approx(values.std(axis=0, ddof=1), rel=0.5)
+    spread = values.std(axis=0, ddof=1)
+    assert np.sqrt((errors**2).mean(axis=0)) == pytest.approx(spread, rel=0.5)
+    assert (np.abs(values.mean(axis=0) - exact.values[:2]) < 4 * spread / np.sqrt(40)).all()
+    for wrong in (fk.OwenSampling(), fk.PermutationSampling(antithetic=True)):
+        with pytest.raises(ValueError, match="PermutationSampling only"):
+            mshapley_cmi(x, y, parties, estimator=wrong, correction="permutation")
