@@ -6,7 +6,6 @@ import io
 import pickle
 import zipfile
 from dataclasses import replace
-from pathlib import Path
 from urllib.error import URLError
 
 import numpy as np
@@ -83,30 +82,21 @@ def test_idx_plain_and_gzipped(mnist):
     assert str(root) not in loaded.source + loaded.note
 
 
-def content_of(path):
-    content = path.read_bytes()
-    return gzip.decompress(content) if path.suffix == ".gz" else content
-
-
-def with_digests(monkeypatch, name, root):
-    """Publish the digests of the files that are there."""
-    copy = images.find_copy(name, root)
-    found = copy.files(root).items()
-    md5 = {f: hashlib.md5(content_of(path)).hexdigest() for f, path in found}
-    spec = replace(data.IMAGES[name], copies=(replace(copy, md5=md5),))
-    monkeypatch.setitem(data.IMAGES, name, spec)
-    return md5
+def md5_of(content):
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
 def test_what_is_not_published_is_refused_with_both_digests(mnist, monkeypatch):
     root, _ = mnist
     refused(root, r"has md5 .* and not 6bbc.*data get", verify=True)
-    with_digests(monkeypatch, "mnist", root)
+    (copy,) = data.IMAGES["mnist"].copies
+    contents = [path.read_bytes() for path in copy.files(root).values()]
+    contents[0] = gzip.decompress(contents[0])  # digests are of the unpacked files
+    published = replace(copy, md5=dict(zip(copy.md5, map(md5_of, contents), strict=True)))
+    monkeypatch.setitem(data.IMAGES, "mnist", replace(data.IMAGES["mnist"], copies=(published,)))
     data.load("mnist", root)
     labels = root / "MNIST/raw/t10k-labels-idx1-ubyte"
-    content = bytearray(labels.read_bytes())
-    content[-1] ^= 1
-    labels.write_bytes(content)
+    labels.write_bytes(contents[3][:-1] + bytes([contents[3][-1] ^ 1]))
     refused(root, "t10k-labels", verify=True)
 
 
@@ -218,29 +208,12 @@ def test_data_root(monkeypatch, tmp_path):
     assert data.data_root() == files.user_cache()
 
 
-REAL = {
-    "mnist": (60_000, 10_000, [5, 0, 4, 1, 9, 2, 1, 3]),
-    "fashionmnist": (60_000, 10_000, [9, 0, 0, 3, 0, 2]),
-    "emnist-letters": (None, None, [22, 6, 15, 14, 22, 16, 12, 10, 21, 23]),
-    "pneumoniamnist": (4_708, 624, []),
-    "breastmnist": (546, 156, []),
-    "retinamnist": (1_080, 400, []),
-}
-
-
-@pytest.mark.parametrize("name", REAL)
-def test_real_files(name):
+@pytest.mark.parametrize("name", data.IMAGES)
+def test_real_files_are_the_published_ones(name):
     if data.find(name) is None:
         pytest.skip(f"{name} is not in FEDKIT_DATA")
-    n_train, n_test, labels = REAL[name]
     loaded = data.load(name)
-    assert n_train is None or (len(loaded.x_train), len(loaded.x_test)) == (n_train, n_test)
-    assert loaded.y_train[: len(labels)].tolist() == labels
     assert loaded.y_train.unique().tolist() == list(range(loaded.n_classes))
-    if name == "emnist-letters":
-        # Upright: the mean "T" has its bar at the top.
-        mean = loaded.x_train[loaded.y_train == 19, 0].double().mean(0)
-        assert mean[4:9].mean() > 1.5 * mean[19:24].mean()
 
 
 def test_get_puts_only_checked_files_in_place(monkeypatch, tmp_path):
@@ -279,10 +252,9 @@ def test_catalogue_agrees_with_the_packages():
             assert hasattr(medmnist, kind)
         else:
             assert set(split) <= set(getattr(getattr(sets, kind), "splits", ()))
-    batches = data.IMAGES["cifar10"].copies[0].md5
-    for file, md5 in sets.CIFAR10.train_list + sets.CIFAR10.test_list:
-        assert batches[f"{sets.CIFAR10.base_folder}/{file}"] == md5
-    assert batches["cifar-10-batches-py/batches.meta"] == sets.CIFAR10.meta["md5"]
+    files = [sets.CIFAR10.train_list, sets.CIFAR10.test_list]
+    names = [name for listed in files for name, _ in listed]
+    assert (*names, sets.CIFAR10.meta["filename"]) == images._BATCHES
 
 
 def test_commands(mnist, capsys):
@@ -313,8 +285,7 @@ def test_cifar_batches(tmp_path, monkeypatch):
             batch = {"label_names": ["a"]}
         (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
     refused(tmp_path, "Dataset not found or corrupted", "cifar10")  # a pickle could run code
-    known = with_digests(monkeypatch, "cifar10", tmp_path)
-    files = [[Path(name).name, md5] for name, md5 in known.items()]
+    files = [[name, md5_of((folder / name).read_bytes())] for name in images._BATCHES]
     monkeypatch.setattr(cifar, "train_list", files[:5])
     monkeypatch.setattr(cifar, "test_list", files[5:6])
     monkeypatch.setattr(cifar, "meta", {**cifar.meta, "md5": files[6][1]})
