@@ -32,30 +32,20 @@ __all__ = [
 
 
 def load(name: str, root: str | os.PathLike[str] | None = None, *, verify: bool = True) -> Dataset:
-    """Load an image data set by name.
+    """Load an image data set by name, one of ``fedkit.datasets.IMAGES``.
 
     Parameters
     ----------
     name : str
-        A name of ``fedkit.datasets.IMAGES``.
     root : path, optional
         Data folder; by default FEDKIT_DATA, else the user's cache folder.
     verify : bool
         Check published digests.  Switch it off only for files that you changed on purpose.
 
-    Returns
-    -------
-    Dataset
-        Training and test images with their labels.
-
     Raises
     ------
-    ValueError
-        If the name is unknown.
-    MissingDataError
-        If the files are not there; the message says how to get them.
-    DamagedDataError
-        If a file is truncated, altered or inconsistent.
+    ValueError, MissingDataError, DamagedDataError
+        If the name is unknown, the files are not there, or one is not what it should be.
     """
     name = _canonical(name, IMAGES)
     return load_images(name, data_root(root), flag("verify", verify))

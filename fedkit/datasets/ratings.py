@@ -77,9 +77,8 @@ class MovieLens:
     ratings : uint8[U, M]
         Stars from 1 to 5, 0 where a user has not rated a movie; rated movies only.
     demographics : int64[U, 3]
-        Gender (0 female, 1 male), first year of the band of age, code of the occupation.  The zip
-        code is left out: the 6,040 users of the 1M edition have 3,439 different ones, so it
-        comes close to naming a person and says nothing about people of other zip codes.
+        Gender (0 female, 1 male), first year of the band of age, code of the occupation; not the
+        zip code, which comes close to naming a person.
     source : str
         Which files were read.
     """
@@ -110,26 +109,21 @@ class MovieLens:
 def load_movielens(
     name: str = "ml-1m", root: str | os.PathLike[str] | None = None, *, verify: bool = True
 ) -> MovieLens:
-    """Read MovieLens from the data folder.
+    """Read MovieLens from the data folder: the folder ``ml-1m`` or the archive ``ml-1m.zip``.
 
     Parameters
     ----------
     name : {"ml-1m", "ml-100k"}
     root : path, optional
-        The data folder; by default FEDKIT_DATA, else the user's cache folder.  It holds the
-        unpacked folder ``ml-1m`` or the official archive ``ml-1m.zip``.
+        The data folder; by default FEDKIT_DATA, else the user's cache folder.
     verify : bool
         Compare the numbers of ratings and users, and the fingerprint of both, with the known ones.
         Switch it off only for files that you changed on purpose.
 
     Raises
     ------
-    ValueError
-        If the name is unknown.
-    MissingDataError
-        If the files are not there; the message says how to get them.
-    DamagedDataError
-        If a file is not what it should be.
+    ValueError, MissingDataError, DamagedDataError
+        If the name is unknown, the files are not there, or one is not what it should be.
     """
     spec, folder = RATINGS[choice("name", name, RATINGS)], data_root(root)
     flag("verify", verify)
@@ -197,12 +191,7 @@ def made_up_ratings(users: int = 2000, movies: int = 300, seed: int = 0) -> Movi
 
     Users differ in activity and movies in popularity (both log-normal); four factors of taste
     decide what is watched and how it is liked.  Gender follows the first factor a little; age
-    and occupation say nothing.  No number of MovieLens is in it.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two users or movies.
+    and occupation say nothing.
     """
     whole("users", users, 2)
     whole("movies", movies, 2)

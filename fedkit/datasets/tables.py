@@ -137,22 +137,17 @@ def load_table(
     name : str
         A name of :data:`TABLES`.
     root : path, optional
-        The data folder; by default ``FEDKIT_DATA``, else the user's cache folder.
+        The data folder; by default FEDKIT_DATA, else the user's cache folder.
     verify : bool
-        Compare the values and labels with the table's fingerprint.  Switch it off only for files
-        that you changed on purpose; Table 2 must fit all the same.  Of what ``get`` fetched,
-        whose rows and columns may stand in another order, the content is compared, and another
-        one is warned of.
+        Compare the values and labels with the table's fingerprint; of what ``get`` fetched, whose
+        rows and columns may stand in another order, the content, of which is only warned.  Switch
+        it off only for files that you changed on purpose.
 
     Raises
     ------
-    MissingDataError
-        If the table is not there; the message says how to get it.
-    DamagedDataError
-        If a file cannot be read, values are missing, or rows, columns or classes are not those
-        of Table 2, or any value is another.
-    ValueError
-        If the name is unknown.
+    ValueError, MissingDataError, DamagedDataError
+        If the name is unknown, the files are not there, or rows, columns, classes or values are
+        not those of Table 2.
     """
     spec, folder = TABLES[choice("name", name, TABLES)], data_root(root)
     expected = spec.fingerprint if flag("verify", verify) else None

@@ -42,11 +42,9 @@ class VerticalData:
     y : array, shape (n,)
         Label: whole numbers, truth values or text.
     parties : sequence of arrays or data frames, each of shape (n,) or (n, f_d), or a dict
-        Features of the data parties: a list, not one matrix.  The keys of a dict are their names,
-        by default "party 1", "party 2", ...
+        Features of the data parties: a list, not one matrix, or a dict by their names.
     ids : sequence of 1 + d arrays, each of shape (n,), optional
-        Who each row is: one list per party, the task party first, which must agree.  The
-        attribute is the common list, ``0..n-1`` by default.
+        Who each row is: one list per party, the task party first, which must agree.
     discrete : sequence of 1 + d entries, optional
         Which columns keep their levels, the task party first: for each party what
         :func:`discretise` takes.
@@ -56,12 +54,6 @@ class VerticalData:
     ValueError
         If the parties, their rows, IDs or indexes do not fit together, or the label is
         continuous or has missing values.
-
-    Warns
-    -----
-    UserWarning
-        If the label is the same in all rows, or seems an amount or an ID (more than 5 levels, and
-        more than one for every five rows).
 
     Examples
     --------
