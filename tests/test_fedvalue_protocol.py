@@ -278,7 +278,6 @@ def test_a_message_cut_off_or_longer_anywhere_is_none(sent):
         (Order, order(hardened=1), "hardened is 1"),
         (Order, order(more=1), "unexpected keyword"),
         (Order, b"{".ljust(256), "cannot be"),
-        (Upload, None, "; expected bytes"),
         (Report, replace(REPORT, assignment=b"short").to_bytes(), "cut off"),
         (Report, replace(REPORT, artificial=np.array([2])).to_bytes(), "fit together"),
         (Report, replace(REPORT, artificial=np.array([-1])).to_bytes(), "fit together"),

@@ -7,11 +7,10 @@ are embedded in scikit-learn and need no folder.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Collection
 
-from fedkit.checks import flag
+from fedkit.checks import choice, flag
 from fedkit.datasets.files import DamagedDataError, DownloadError, MissingDataError, data_root
 from fedkit.datasets.images import IMAGES, Dataset, find_copy, get_images, load_images
 from fedkit.datasets.ratings import (
@@ -82,8 +81,8 @@ def get(name: str, root: str | os.PathLike[str] | None = None) -> str:
 
 
 def _canonical(name: str, known: Collection[str]) -> str:
-    """Return the name as fedkit writes it, or refuse it and suggest the nearest known one."""
-    key = name.lower().replace("_", "-") if isinstance(name, str) else repr(name)
+    """Return the name as fedkit writes it, or refuse it."""
+    key = name.lower().replace("_", "-") if isinstance(name, str) else name
     if key in known:
         return key
     if key in TABLES or key in RATINGS:
@@ -91,8 +90,4 @@ def _canonical(name: str, known: Collection[str]) -> str:
         raise ValueError(
             f"data set {key!r} has no images; load it with fedkit.datasets.{loader}({key!r})"
         )
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    raise ValueError(
-        f"name is {name!r}, an unknown data set{hint}; expected one of {', '.join(known)}"
-    )
+    return str(choice("name", key, known))

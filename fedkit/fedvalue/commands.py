@@ -196,33 +196,29 @@ def answer_jobs(
     party: Any, counter: Counter, *, max_rows: int = 50_000_000, once: bool = False,
     say: Callable[[str], None] = print,
 ) -> None:  # fmt: skip
-    """Answer the jobs that wait for a data party, until stopped.
+    """Answer the jobs that wait for a data party, until stopped, or with `once` those of now.
 
-    A job that the party does not understand or agree to is reported and left alone; a server that
-    is away is waited for.  A job that a restarted server asks for again gets the same answer, byte
-    for byte.
-
-    Parameters
-    ----------
-    party : DataParty
-        Who answers.
-    max_rows : int
-        Largest upload that it agrees to, in encrypted IDs.
-    once : bool
-        Answer what waits now and stop; a server that is away is then an error.
-
-    Raises
-    ------
-    CounterRefused
-        If the server does not let this party in.
+    A job that the party does not understand or agree to, as it would send more than `max_rows`
+    encrypted IDs, is reported and left alone; a server that is away is waited for (with `once` that
+    is an error).  A job that a restarted server asks for again gets the same answer.  A
+    CounterRefused tells that the server does not let this party in.
     """
     left_alone: set[str] = set()
     away = False
     while True:
         try:
             for job in counter.pending(party.name):
-                if job.id not in left_alone:
-                    _answer(party, counter, job, max_rows, say, left_alone)
+                if job.id in left_alone:
+                    continue
+                try:
+                    _agree(party, job, max_rows)
+                    counter.submit(job.id, party.name, party.answer(job))
+                    say(f"job {job.id} is answered")
+                except JobUnknown:
+                    say(f"job {job.id} is gone")
+                except (ValueError, MemoryError) as error:  # refused, not opened, odd
+                    left_alone.add(job.id)
+                    say(f"job {job.id} is not answered: {error}")
             away = False
         except CounterUnavailable as error:
             if once:
@@ -233,21 +229,6 @@ def answer_jobs(
         if once:
             return
         time.sleep(_POLL)
-
-
-def _answer(
-    party: Any, counter: Counter, job: Job, max_rows: int, say: Callable[[str], None],
-    left_alone: set[str],
-) -> None:  # fmt: skip
-    try:
-        _agree(party, job, max_rows)
-        counter.submit(job.id, party.name, party.answer(job))
-        say(f"job {job.id} is answered")
-    except JobUnknown:
-        say(f"job {job.id} is gone")
-    except (ValueError, MemoryError) as error:  # refused, not opened, odd
-        left_alone.add(job.id)
-        say(f"job {job.id} is not answered: {error}")
 
 
 def _agree(party: Any, job: Job, max_rows: int) -> None:

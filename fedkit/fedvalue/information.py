@@ -211,8 +211,7 @@ class Cells:
 class CoalitionCells:
     """Cells of coalitions of data parties, each together with the task party.
 
-    A coalition's cells are split cells of a smaller one, so each is built by one pass over the
-    rows.
+    A coalition's cells are split cells of a smaller one: each is built by one pass over the rows.
 
     Parameters
     ----------
@@ -347,18 +346,9 @@ def cmi_game(
 ) -> Game:  # fmt: skip
     """Return the game of the data parties, ``v(D) = I(X_t X_D; Y)`` in nats (Eq. 5).
 
-    ``v`` of no data party is ``I(X_t; Y)`` (Eq. 7).
-
-    Parameters
-    ----------
-    x_task, y, parties, bins, how
-        As in :func:`mshapley_cmi`.
-    correction : {"plugin", "miller-madow"}
-        Plug-in entropies, or plus ``(K - 1) / 2n`` for `K` occupied cells (Miller 1955).
-
-    Returns
-    -------
-    Game
+    ``v`` of no data party is ``I(X_t; Y)`` (Eq. 7).  Entropies are plug-in ones, or by
+    "miller-madow" plus ``(K - 1) / 2n`` for `K` occupied cells (Miller 1955); the other arguments
+    are those of :func:`mshapley_cmi`.
     """
     choice("correction", correction, ("plugin", "miller-madow"))
     return _game_of_cells(coalition_cells(x_task, y, parties, bins, how), correction)

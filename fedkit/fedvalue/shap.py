@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import cKDTree
 from scipy.special import digamma
 
-from fedkit.checks import choice, whole
+from fedkit.checks import choice
 from fedkit.extras import need
 from fedkit.fedvalue.columns import label_codes
 from fedkit.streams import Streams
@@ -84,20 +84,12 @@ class Fitted:
 
 
 def train(name: str, x: ArrayLike, y: ArrayLike, seed: int = 0) -> Fitted:
-    """Train one of the five models.
+    """Train one of the five models, a name of :data:`MODELS`, on ``float[n, f]``.
 
     SVM: RBF kernel, ``C = 1``.  GBT: XGBoost, 100 trees of depth 6, learning rate 0.3.  LR: L2
     penalty with ``C = 1``.  RF: 100 trees, grown out.  NN: one hidden layer of 64 ReLU units,
-    Adam, at most 500 epochs.
-
-    Parameters
-    ----------
-    name : str
-        A name of :data:`MODELS`.
-    x, y : arrays, shape (n, f) and (n,)
-        Labels are 0, 1, ..., each of them present.
-    seed : int
-        For the forest and the initial weights of the network.
+    Adam, at most 500 epochs.  Labels are 0, 1, ..., each of them present; `seed` is for the forest
+    and the initial weights of the network.
     """
     inputs, labels = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.int64)
     choice("name", name, tuple(MODELS))
@@ -125,21 +117,11 @@ def _model(name: str, seed: int) -> Any:
 
 
 def explain(fitted: Fitted, x: ArrayLike, background: ArrayLike, seed: int = 0) -> Floats:
-    """Return the SHAP values of some rows (Lundberg and Lee 2017).
+    """Return the SHAP values of some rows, ``float64[n, f, outputs]`` (Lundberg and Lee 2017).
 
-    Explained are margins or log-odds, for the forest probabilities.
-
-    Parameters
-    ----------
-    x, background : arrays, shape (n, f) and (b, f)
-        Rows to explain, and rows that stand for "feature unknown" (GBT and RF need none).
-    seed : int
-        Of the permutations.
-
-    Returns
-    -------
-    float64 array, shape (n, f, outputs)
-        One output for two classes (two for the forest), else one per class.
+    Explained are margins or log-odds, one output for two classes or one per class; for the forest
+    probabilities of each class.  Rows of `background` stand for "feature unknown" (GBT and RF need
+    none); `seed` is of the permutations.
     """
     rows, base = fitted.scaled(x), fitted.scaled(background)
     model = fitted.model
@@ -185,15 +167,9 @@ def _deep(shap: Any, network: Any, rows: Floats, base: Floats) -> Any:
 def party_values(phi: Floats, parties: Sequence[Sequence[int]], how: How = "together") -> Floats:
     """Return the SHAP value of each party: the mean size of what its features contribute.
 
-    Parameters
-    ----------
-    phi : float64[n, f, outputs]
-        From :func:`explain`.
-    parties : sequence of sequences of int
-        Columns of each party.
-    how : {"together", "apart"}
-        "together" takes the size of a party's sum over its features, as if they were one
-        (appendix D: "each party's aggregated feature"); "apart" adds the sizes of the features.
+    `phi` is from :func:`explain`, `parties` are the columns of each.  "together" takes the size of
+    a party's sum over its features, as if they were one (appendix D: "each party's aggregated
+    feature"); "apart" adds the sizes of the features.
     """
     own = [phi[:, list(p)] for p in parties]
     if choice("how", how, ("together", "apart")) == "together":
@@ -220,8 +196,6 @@ def draw_groups(parties: int, groups: int, seed: int = 0) -> list[int]:
 
     At least so many `groups`, of up to 62 parties.
     """
-    whole("parties", parties, 1, 62)
-    whole("groups", groups, 1)
     rng = Streams(seed).generator("vfps", "groups")
     drawn: list[int] = []
     everybody = (1 << parties) - 1

@@ -69,22 +69,14 @@ def permutation_p_value(
     z: ArrayLike, x: ArrayLike, y: ArrayLike, weights: Ints | None = None, *,
     draws: int = 999, rng: np.random.Generator,
 ) -> float:  # fmt: skip
-    """Return the p-value of "X tells nothing about Y given Z" from codes.
+    """Return the p-value of "X tells nothing about Y given Z" from codes, ``(n,)`` or ``(n, f)``.
 
     ``(1 + #{drawn >= observed}) / (1 + draws)`` for the plug-in ``I(X; Y | Z)`` under random
-    permutations within the cells of `z`.  It is 1 where no permutation changes anything.
+    permutations within the cells of `z`; 1 where no permutation changes anything.  A row stands
+    for `weights` rows.
 
     Drawn are the tables of labels by values of `x` within a cell of `z`, whose margins are fixed
     (Patefield 1981): the p-value depends on neither the order of rows nor the numbers of cells.
-
-    Parameters
-    ----------
-    z, x, y : int array, shape (n,) or (n, f)
-        Codes.
-    weights : int64[n], optional
-        How many rows each stands for; 1 by default.
-    draws : int
-        Permutations, at least one, from `rng`.
     """
     from scipy.stats import random_table  # scipy.stats takes seconds to load
 

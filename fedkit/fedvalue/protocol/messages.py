@@ -256,8 +256,6 @@ def _packed(kind: bytes, numbers: Sequence[int], *parts: bytes | npt.NDArray[Any
 
 
 def _opened(kind: bytes, numbers: int, data: bytes | bytearray) -> tuple[Any, memoryview]:
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise MessageError(f"a message is a {type(data).__name__}; expected bytes")
     end = 4 + 4 * numbers
     if data[:4] != kind or len(data) < end:
         raise MessageError(
