@@ -371,8 +371,13 @@ def _read_copy(name: str, copy: Copy, root: Path, verify: bool) -> Dataset:
             found = hashlib.md5(contents[path], usedforsecurity=False).hexdigest()
             if verify and copy.md5[file] not in (None, found):
                 raise ValueError(f"{path} has md5 {found} and not {copy.md5[file]}")
-        arrays = [torch.from_numpy(_in_order(part)) for part in copy.read(contents)]
-        data = Dataset(copy.name or name, *arrays, IMAGES[name].classes, copy.source, copy.note)
+        x_train, y_train, x_test, y_test = map(
+            torch.from_numpy, map(_in_order, copy.read(contents))
+        )
+        data = Dataset(
+            copy.name or name, x_train, y_train, x_test, y_test, IMAGES[name].classes,
+            copy.source, copy.note,
+        )  # fmt: skip
         sizes = len(data.x_train), len(data.x_test)
         if verify and copy.sizes not in (None, sizes):
             raise ValueError(f"{sizes} images in training and test and not {copy.sizes}")

@@ -78,7 +78,7 @@ class ValueReport:
         """Return what is printed: the checks, the values, what each column is, and warnings."""
         table = self.to_frame()
         values = table.to_string(index=False, float_format="{:.6f}".format, formatters=_SHORT)
-        above, below = map(_folded, self._checks()), map(_folded, self._remarks(table))
+        above, below = map(_folded, self._checks()), map(_folded, self._remarks(map(str, table)))
         return "\n".join([*above, "", values, *below])
 
     __repr__ = __str__
