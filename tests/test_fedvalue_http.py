@@ -11,9 +11,10 @@ import subprocess
 import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -38,13 +39,6 @@ KEY = bytes(range(32))
 PAGE = (Path(__file__).parents[1] / "book" / "fedvalue-service.md").read_text("utf-8")
 
 
-def until(condition, what):
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.02)
-
-
 class House:
     """A counting server, and every byte that reached it; its clients need no sockets."""
 
@@ -52,7 +46,7 @@ class House:
 
     def __init__(self, folder, monkeypatch):
         (folder / "tokens").write_text(TOKENS)
-        self.folder, self.received = folder, []
+        self.folder, self.received = folder, {}
         self.restart()
 
         def client(headers, **_):
@@ -66,10 +60,14 @@ class House:
     async def watched(self, scope, receive, send):
         async def heard():
             message = await receive()
-            self.received.append(message.get("body", b""))
+            request = scope["method"], scope["path"], dict(scope["headers"]).get(b"authorization")
+            self.received.setdefault(request, []).append(message.get("body", b""))
             return message
 
         await self.app(scope, heard, send)
+
+    def bodies(self, method):
+        return [bodies for request, bodies in self.received.items() if request[0] == method]
 
     def counter(self, party):
         return http.RemoteCounter(self.url, f"t-{party}")
@@ -104,19 +102,7 @@ def roles(**options):
 def test_a_restarted_server_gets_the_same_job_again(house):
     """It is killed when all have handed in, three times in each job."""
     shop, others = roles()
-    sent, restarts = {}, []
-
-    def note(name, counter):
-        submit = counter.submit
-
-        def noted(job, party, content):
-            sent.setdefault((job, name), []).append(content.to_bytes())
-            submit(job, party, content)
-
-        counter.submit = noted
-        return counter
-
-    remote = {name: note(name, house.counter(name)) for name in PARTIES}
+    remote, restarts = {name: house.counter(name) for name in PARTIES}, []
 
     def wait():
         for one in others:
@@ -126,9 +112,10 @@ def test_a_restarted_server_gets_the_same_job_again(house):
 
     found = shop.count(remote["shop"], wait=wait)
     assert np.array_equal(found.values().values, mshapley_cmi(DATA).values)  # to the last bit
+    sent = house.bodies("PUT")
     assert len(sent) == 6  # of two jobs, drawn once
-    assert max(map(len, sent.values())) > 3
-    assert all(len(set(bodies)) == 1 for bodies in sent.values())
+    assert max(map(len, sent)) > 3
+    assert all(len(set(bodies)) == 1 for bodies in sent)
 
 
 @pytest.mark.parametrize(
@@ -190,20 +177,20 @@ def test_a_repeated_request_changes_nothing_and_a_forgotten_job_is_unknown(house
 
 def test_a_body_is_cut_off_while_it_arrives(house):
     house.counter("shop").open(job())
-    sent = []
+    sent, heard = [], []
 
     async def receive():
-        return {"type": "http.request", "body": bytes(1 << 16), "more_body": True}
+        heard.append(bytes(1 << 16))
+        return {"type": "http.request", "body": heard[-1], "more_body": True}
 
     async def send(message):
         sent.append(message)
 
     scope = {"type": "http", "method": "PUT", "path": "/jobs/j1/upload", "query_string": b"",
              "headers": [(b"authorization", b"Bearer t-bank")]}  # fmt: skip
-    house.received.clear()
-    asyncio.run(house.watched(scope, receive, send))
+    asyncio.run(house.app(scope, receive, send))
     assert sent[0]["status"] == 413
-    assert sum(map(len, house.received)) < 1e6 + (1 << 17)
+    assert sum(map(len, heard)) < 1e6 + (1 << 17)
 
 
 def test_the_server_receives_no_id_no_feature_and_no_label(house):
@@ -215,14 +202,14 @@ def test_the_server_receives_no_id_no_feature_and_no_label(house):
     server, quiet = house.counter("bank"), {"once": True, "say": lambda _: None}
     wait = partial(commands.answer_jobs, bank, server, **quiet)
     task.count(house.counter("shop"), wait=wait)
-    seen = b"".join(house.received)
+    seen = b"".join(map(b"".join, house.received.values()))
     assert len(seen) > 4000
     assert not [person for person in ids if person.encode() in seen]
     for code in np.unique(np.concatenate(cells)).tolist():
         assert str(code).encode() not in seen
         assert code.to_bytes(8, "little") not in seen
     house.ask("bank", "POST", "/jobs", content=ids[0].encode())  # a careless party is heard
-    assert ids[0].encode() in b"".join(house.received)
+    assert ids[0].encode() in b"".join(map(b"".join, house.received.values()))
 
 
 # ------------------------------------------------------------------------------ the client
@@ -285,11 +272,6 @@ def test_a_token_is_not_sent_in_the_clear():
 # ------------------------------------------------------------------------------ the parties
 
 
-def sealed(party, order, name="j"):
-    envelope = seal(order.to_bytes(), party._key, "order", name, party.name)
-    return Job(name, ("shop", party.name), {party.name: envelope})
-
-
 @pytest.mark.parametrize(
     ("order", "words"),
     [
@@ -302,35 +284,28 @@ def sealed(party, order, name="j"):
 )
 def test_a_party_leaves_alone_what_it_does_not_agree_to(house, order, words):
     bank, said, shop = roles()[1][0], [], house.counter("shop")
-    asked = job("j") if order is None else sealed(bank, order)
-    shop.open(Job("j", ("shop", "bank"), {"bank": asked.envelopes["bank"]}))
+    envelope = b"anything"
+    if order is not None:
+        envelope = seal(order.to_bytes(), bank._key, "order", "j", "bank")
+    shop.open(Job("j", ("shop", "bank"), {"bank": envelope}))
     commands.answer_jobs(bank, house.counter("bank"), max_rows=400, once=True, say=said.append)
-    assert len(said) == 1
-    assert "job j is not answered" in said[0]
-    assert words in said[0]
+    (sentence,) = said
+    assert "job j is not answered" in sentence
+    assert words in sentence
     assert shop.table("j") is None
     assert shop.missing == ("shop", "bank")
 
 
 def test_a_party_waits_for_a_server_that_is_away_and_stops_at_a_refusal(monkeypatch):
-    said = []
-
-    def answering(*answers):
-        left = list(answers)
-
-        class Away:
-            def pending(self, party):
-                raise left.pop(0)
-
-        return Away()
-
-    away, refused = http.CounterUnavailable("away"), http.CounterRefused("unknown here")
+    away, refused, said = http.CounterUnavailable("away"), http.CounterRefused("unknown here"), []
     monkeypatch.setattr(commands, "_POLL", 0)
+    counter, bank = Mock(), roles()[1][0]
+    counter.pending.side_effect = [away, away, refused, away]
     with pytest.raises(http.CounterRefused, match="unknown here"):
-        commands.answer_jobs(roles()[1][0], answering(away, away, refused), say=said.append)
+        commands.answer_jobs(bank, counter, say=said.append)
     assert said == ["away; trying on"]
     with pytest.raises(http.CounterUnavailable):
-        commands.answer_jobs(roles()[1][0], answering(away), once=True)
+        commands.answer_jobs(bank, counter, once=True)
 
 
 def test_a_secret_is_made_once_for_its_owner_alone(tmp_path):
@@ -366,32 +341,27 @@ def command(name, url, *more):
     return ["fedvalue", *first, "--name", name, *own, f"{name}.token", "--url", url, *more]
 
 
-@contextlib.contextmanager
-def answering(house):
-    """The data parties' programs, as threads, until the task party has its table."""
-    over = threading.Event()
+@pytest.fixture
+def served(files, house, monkeypatch):
+    """The data parties' programs answer whenever the task party waits."""
 
-    def loop(name):
-        while not over.is_set():
+    def answer(_):
+        for name in ("bank", "telco"):
             assert cli.main(command(name, house.url, "--once")) == 0
 
-    with ThreadPoolExecutor(2) as pool:
-        running = [pool.submit(loop, name) for name in ("bank", "telco")]
-        try:
-            yield
-        finally:
-            over.set()
-            for run in running:
-                run.result()
+    def begin():
+        monkeypatch.setattr(commands, "time", SimpleNamespace(sleep=answer))
+
+    return begin
 
 
-def test_the_commands_from_files_to_values(files, house, capsys):
+def test_the_commands_from_files_to_values(served, house, capsys):
     assert cli.main(command("shop", house.url, "--timeout", "0.01")) == 1
     error = capsys.readouterr().err
     assert "missing: bank, telco. The same command repeats the same jobs" in error
     kept = Path("shop.secret").read_text()
-    with answering(house):
-        assert cli.main(command("shop", house.url, "--json", "values.json")) == 0
+    served()
+    assert cli.main(command("shop", house.url, "--json", "values.json")) == 0
     said = capsys.readouterr().out
     found = json.loads(Path("values.json").read_text("utf-8"))
     assert found["plugin"]["values"] == mshapley_cmi(DATA).values.tolist()
@@ -408,17 +378,17 @@ def test_a_failed_run_repeats_its_draws_and_another_command_has_its_own(files, h
     names = []
     for more in ([], [], ["--parties", "telco,bank"], []):
         assert cli.main(command("shop", house.url, "--timeout", "0.01", *more)) == 1
-        (name,) = {json.loads(b)["id"] for b in house.received if b[:5] == b'{"id"'}
+        (name,) = {json.loads(body)["id"] for (body,) in house.bodies("POST")}
         names.append(name)
         house.received.clear()
     assert names[0] == names[1] == names[3] != names[2]
     Path("shop.secret").unlink()
     assert cli.main(command("shop", house.url, "--timeout", "0.01")) == 1
-    assert names[0].encode() not in b"".join(house.received)
+    assert names[0].encode() not in house.bodies("POST")[0][0]
     capsys.readouterr()
 
 
-def test_a_cheating_server_ends_the_run_with_status_3(files, house, capsys, monkeypatch):
+def test_a_cheating_server_ends_the_run_with_status_3(served, house, capsys, monkeypatch):
     honest = http.CountingServer.table
 
     def lying(self, job):
@@ -428,8 +398,8 @@ def test_a_cheating_server_ends_the_run_with_status_3(files, house, capsys, monk
         return table
 
     monkeypatch.setattr(http.CountingServer, "table", lying)
-    with answering(house):
-        assert cli.main(command("shop", house.url)) == 3
+    served()
+    assert cli.main(command("shop", house.url)) == 3
     said, error = capsys.readouterr()
     assert "the server's answer is refused: iteration 1" in error
     assert "plug-in" not in said
@@ -535,7 +505,9 @@ def test_the_proxy_of_the_page(tmp_path):
     given = ["-p", str(tmp_path), "-e", str(tmp_path / "log"), "-c", str(file)]
     proxy = subprocess.Popen(["nginx", *given])
     try:
-        until(lambda: proxy.poll() is None and (tmp_path / "pid").exists(), "nginx")
+        while not (tmp_path / "pid").exists() or not server.started:
+            assert proxy.poll() is None
+            time.sleep(0.02)
         stranger = ssl.create_default_context(cafile=tmp_path / "server.crt")
         with contextlib.ExitStack() as stack:
             lines = []
