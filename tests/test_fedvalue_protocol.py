@@ -368,6 +368,7 @@ def test_the_length_of_what_is_sealed_does_not_tell_the_artificial_ids(tokens, p
         (lambda: TaskParty("a", [1, 2], [0, 1], [0, 1, 1], KEY, ["b"]), "one code per row"),
         (lambda: parties_of(random_codes(4), duplications=2**31), "duplications is 2147483648"),
         (lambda: parties_of(random_codes(4), tokens="none"), "tokens is"),
+        (lambda: parties_of(random_codes(4), names=["task"]), "different names, two or more"),
         (lambda: parties_of(random_codes(4), blocks=6), "blocks is 6; expected a power of two"),
     ],
 )
@@ -478,12 +479,6 @@ GARBAGE = [
 )
 def test_the_check_that_catches_it(attack, way, checks):
     assert caught(attack, **way) == checks
-
-
-def test_a_data_party_is_not_named_as_the_task_party():
-    x, y, (column, _) = random_codes(12, (2, 2, 2, 2))
-    with pytest.raises(ValueError, match='a data party is named "task"'):
-        count_securely(VerticalData(x, y, {"task": column}))
 
 
 def test_known_answers_bound_holds_and_is_tight():

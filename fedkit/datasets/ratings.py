@@ -133,13 +133,11 @@ def load_movielens(
     try:
         zipped = source == f"{name}.zip"
         place: Any = zipfile.Path(folder / source, f"{name}/") if zipped else folder / name
-        users, demographics = _users(name, (place / spec.users).read_bytes())
-        held = MovieLens(
-            name, _matrix(name, (place / spec.ratings).read_bytes(), users), demographics, source
-        )
+        users, ratings = ((place / file).read_bytes() for file in (spec.users, spec.ratings))
+        held = MovieLens(name, *_parsed(name, users, ratings), source)
     except BROKEN as error:
         raise damaged(source, f"the official files of {spec.title}", error) from error
-    found = (int(np.count_nonzero(held.ratings)), len(users)), held.fingerprint
+    found = (int(np.count_nonzero(held.ratings)), len(held.ratings)), held.fingerprint
     if verify and found != (spec.size, spec.fingerprint):
         told = "{0[0]} ratings by {0[1]} users, of fingerprint {1}"
         expected = told.format(spec.size, spec.fingerprint)
@@ -164,26 +162,20 @@ def _read_lines(content: bytes, separator: bytes, columns: Sequence[str]) -> pd.
     )  # fmt: skip
 
 
-def _users(name: str, content: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the users' IDs, ascending, and their demographics."""
+def _parsed(name: str, users: bytes, ratings: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the dense matrix, users and movies in the order of their IDs, and demographics."""
     spec = RATINGS[name]
-    people = _read_lines(content, spec.separators[1], spec.columns).sort_values("user")
+    people = _read_lines(users, spec.separators[1], spec.columns).sort_values("user")
     bands = np.array(AGE_BANDS)[np.searchsorted(AGE_BANDS, people["age"], side="right") - 1]
     work = people["occupation"].to_numpy()
     if name == "ml-100k":  # names
         work = np.unique(work.astype(str), return_inverse=True)[1]
-    table = np.column_stack([people["gender"] == "M", bands, work]).astype(np.int64)
-    return people["user"].to_numpy(), table
-
-
-def _matrix(name: str, content: bytes, users: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the dense matrix: rows in the order of `users`, columns in that of the movies' IDs."""
-    columns = ("user", "movie", "stars", "time")
-    table = _read_lines(content, RATINGS[name].separators[0], columns)
-    movies, places = np.unique(table["movie"], return_inverse=True)
-    matrix = np.zeros((len(users), len(movies)), dtype=np.uint8)
-    matrix[np.searchsorted(users, table["user"]), places] = table["stars"]
-    return matrix
+    demographics = np.column_stack([people["gender"] == "M", bands, work]).astype(np.int64)
+    table = _read_lines(ratings, spec.separators[0], ("user", "movie", "stars", "time"))
+    movies, columns = np.unique(table["movie"], return_inverse=True)
+    matrix = np.zeros((len(people), len(movies)), dtype=np.uint8)
+    matrix[np.searchsorted(people["user"], table["user"]), columns] = table["stars"]
+    return matrix, demographics
 
 
 def made_up_ratings(users: int = 2000, movies: int = 300, seed: int = 0) -> MovieLens:

@@ -411,10 +411,6 @@ def parties_of(
     key = derive(root, "key")
     who = Roster.of("every party", np.arange(len(y)) if ids is None else ids, key)  # hashed once
     titles = tuple(names) if names else tuple(f"party {i + 1}" for i in range(len(cells)))
-    if "task" in titles:
-        raise ValueError(
-            'a data party is named "task", and that is the task party here; name it otherwise'
-        )
     others = [
         DataParty(name, who, column, key, secret=derive(root, "secret", name))
         for name, column in zip(titles, cells, strict=True)
