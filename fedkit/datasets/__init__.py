@@ -82,7 +82,7 @@ def get(name: str, root: str | os.PathLike[str] | None = None) -> str:
 
 def _canonical(name: str, known: Collection[str]) -> str:
     """Return the name as fedkit writes it, or refuse it."""
-    key = name.lower().replace("_", "-") if isinstance(name, str) else name
+    key = name.lower().replace("_", "-") if isinstance(name, str) else repr(name)
     if key in known:
         return key
     if key in TABLES or key in RATINGS:
