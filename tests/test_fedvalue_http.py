@@ -227,7 +227,7 @@ def counter_of(monkeypatch, *answers):
         return httpx.Response(given[0], content=given[1])
 
     monkeypatch.setattr(http.time, "sleep", lambda _: None)
-    counter = http.RemoteCounter(House.url, "t", tries=3)
+    counter = http.RemoteCounter(House.url, "t")
     counter._client = httpx.Client(base_url=House.url, transport=httpx.MockTransport(answer))
     return counter, heard
 
@@ -241,8 +241,8 @@ AWAY = httpx.ReadError("cut off")
         ((200, b"FKT2 and more"), http.CounterUnavailable, "cannot be read", 1),
         ((202, b"{" + b"[" * 9999), http.CounterUnavailable, "cannot be read", 1),
         ((202, b"{}"), http.CounterUnavailable, "cannot be read", 1),
-        (AWAY, http.CounterUnavailable, "in 3 tries: ReadError: cut off", 3),
-        ((502, b"gone"), http.CounterUnavailable, "502: b'gone'", 3),
+        (AWAY, http.CounterUnavailable, "in 7 tries: ReadError: cut off", 7),
+        ((502, b"gone"), http.CounterUnavailable, "502: b'gone'", 7),
         ((403, b'{"detail": "no\\u0007\\nway"}'), http.CounterRefused,
          r"\(403: 'no\\x07\\nway'\)", 1),
         ((404, b'{"detail": "where?"}'), JobUnknown, "404: 'where", 1),

@@ -35,6 +35,9 @@ from fedkit.fedvalue.protocol.messages import Job, JobUnknown, MessageError, Tab
 
 __all__ = ["CounterRefused", "CounterUnavailable", "RemoteCounter", "create_app"]
 
+#: how often a request is sent that fails; pauses double from 0.25 s up to 8 s
+_TRIES = 7
+
 _pydantic = need("pydantic", "service")
 _JOB = _pydantic.TypeAdapter(Job)
 #: a party's name, and the jobs that wait for it
@@ -195,18 +198,11 @@ class RemoteCounter:
     ----------
     url, token : str
         Address of the server, and the party's token.
-    timeout : float
-        Seconds to connect, and between two pieces of what is sent or received.
-    tries : int
-        How often a request is sent that fails; pauses double from 0.25 s up to 8 s.
     ca : Path, optional
         The certificate of the authority to trust, PEM; else any common one.
     """
 
-    def __init__(
-        self, url: str, token: str, *, timeout: float = 60.0, tries: int = 7,
-        ca: Path | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, url: str, token: str, *, ca: Path | None = None) -> None:
         self._httpx = need("httpx", extra="service")
         place = urlsplit(url)
         local = place.hostname in ("localhost", "127.0.0.1", "::1")
@@ -215,9 +211,8 @@ class RemoteCounter:
                 f"{url!r} is no address to send a token to; expected https://, or http:// at this "
                 "computer, such as http://127.0.0.1:8765"
             )
-        self._tries = tries
         self._client = self._httpx.Client(
-            base_url=url, timeout=timeout,
+            base_url=url, timeout=60.0,
             verify=True if ca is None else ssl.create_default_context(cafile=ca),
             headers={"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"},
             trust_env=not local,  # no proxy on the way to ourselves
@@ -264,7 +259,7 @@ class RemoteCounter:
     ) -> Any:  # fmt: skip
         """Send a request, again where that helps, and read the answer."""
         trouble = ""
-        for attempt in range(self._tries):
+        for attempt in range(_TRIES):
             if attempt:
                 time.sleep(min(8.0, 0.25 * 2 ** (attempt - 1)))
             try:
@@ -284,7 +279,7 @@ class RemoteCounter:
             if answer.status_code not in (502, 503, 504):  # a proxy's, whose server is away
                 raise CounterRefused(f"the counting server refuses ({trouble})")
         raise CounterUnavailable(
-            f"the counting server at {self._client.base_url} gave no answer in {self._tries} "
+            f"the counting server at {self._client.base_url} gave no answer in {_TRIES} "
             f"tries: {trouble}"
         )
 
