@@ -217,7 +217,7 @@ def test_parties_as_a_dict_and_levels_that_are_kept():
 
 def test_the_example_in_the_docstring():
     found = doctest.testmod(module, extraglobs={"np": np})
-    assert found.attempted == 8
+    assert found.attempted == 4
     assert found.failed == 0
 
 

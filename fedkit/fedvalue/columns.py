@@ -111,15 +111,6 @@ class VerticalData:
         The IDs are the column `on`, or the one that `keys` names for a party (the task party is
         "task").  Every other column is a feature, but for the label.  An ID stands once in a frame;
         rows that are left out are warned of.  `options` are as above.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> shop = pd.DataFrame({"id": [3, 5, 8], "age": [31, 40, 52], "paid": [1, 0, 0]})
-        >>> bank = pd.DataFrame({"customer": [8, 3, 5], "debt": [1, 0, 1]})
-        >>> VerticalData.join(shop, {"bank": bank}, label="paid",
-        ...                   keys={"task": "id", "bank": "customer"})
-        VerticalData(3 rows; columns: task 1, bank: 1)
         """
         if not isinstance(parties, Mapping) or "task" in parties:
             raise ValueError(
