@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
-from fedkit.checks import one_line
 from fedkit.extras import need
 
-__all__ = ["Columns", "read_columns"]
-
-
-@one_line
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """What one party's file holds: IDs as text, a data frame of features, a task party's label."""
-
-    ids: list[str]
-    x: Any
-    y: NDArray[Any] | None
+__all__ = ["read_columns"]
 
 
 def read_columns(
     path: Path, *, id_column: str = "id", label: str | None = None,
     columns: Sequence[str] | None = None,
-) -> Columns:  # fmt: skip
-    """Read a CSV file with commas and a line of names.
+) -> tuple[list[str], Any, Any]:  # fmt: skip
+    """Return the IDs of a CSV file with commas and a line of names, its features, and the label.
 
-    Features are the `columns` named, by default all but the ID and the label; without a label
-    there must be one.  IDs stay text, as they stand there: leading zeros count.  In other columns
-    an empty cell is a missing value, and so is a word for one: NA, None, null, NaN and the like.
+    Features, a data frame, are the `columns` named, by default all but the ID and the label;
+    without a label there must be one.  IDs stay text, as they stand there: leading zeros count.  In
+    other columns an empty cell is a missing value, and so is a word for one: NA, None, null, NaN
+    and the like.
     """
     pandas = need("pandas", "service")
     try:
@@ -53,21 +40,10 @@ def read_columns(
     own = [id_column] if label is None else [id_column, label]
     chosen = [c for c in frame.columns if c not in own] if columns is None else list(columns)
     asked = [*own, *chosen]
-    missing = [name for name in asked if name not in frame.columns]
-    if missing or len(set(asked)) < len(asked):
+    known = set(asked) <= set(frame.columns) and len(set(asked)) == len(asked) > 1
+    if not known or frame.empty:
         raise ValueError(
-            f"asked of {path} are the columns {', '.join(asked)}; expected different ones of "
-            f"{', '.join(frame.columns)}"
+            f"asked of {path} are the columns {', '.join(asked)} of {len(frame)} rows; expected "
+            f"rows, and two or more different ones of {', '.join(frame.columns)}"
         )
-    unnamed = [name for name in chosen if name.startswith("Unnamed: ")]
-    if unnamed or not len(frame) or (label is None and not chosen):
-        lacks = "a name of each column" if unnamed else "rows" if not len(frame) else "features"
-        raise ValueError(f"{path} lacks {lacks}; expected a line of names, rows, and features")
-    ids = frame[id_column].tolist()
-    odd = [row for row, one in enumerate(ids, 1) if not one or one != one.strip()]
-    if odd:
-        raise ValueError(
-            f"{path}: the {id_column} of row {odd[0]} is empty, or padded with spaces; IDs are "
-            "compared as they are written"
-        )
-    return Columns(ids, frame[chosen], None if label is None else frame[label].to_numpy())
+    return frame[id_column].tolist(), frame[chosen], None if label is None else frame[label]

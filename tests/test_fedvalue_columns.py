@@ -2,7 +2,6 @@
 
 import doctest
 import warnings
-from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -52,9 +51,8 @@ FRAME = pd.DataFrame({
         (pd.DataFrame({"n": pd.array([1, None, 3], dtype="Int64")}), {}, [[0], [2], [1]]),
         (np.ma.array([0.5, 999.0, 0.75], mask=HIDDEN), {}, [0, 2, 1]),
         (np.ma.array(["b", "x", "a"], mask=HIDDEN), {}, [1, 2, 0]),
-        # large whole numbers, exact numbers, and the largest of all
+        # large whole numbers, and the largest of all
         (np.array([2**60, 2**60 + 1, None], dtype=object), {}, [0, 1, 2]),
-        (np.array([*map(Decimal, range(10)), None], dtype=object), {}, [*TEN // 2, 5]),
         ((TEN - 4.5) * 3.8e307, {}, TEN // 2),
         (np.arange(6) + 2**62, {}, [0, 1, 2, 3, 4, 4]),
         (torch.nn.Linear(1, 1)(torch.zeros(3, 1)), {}, np.zeros((3, 1))),
@@ -107,42 +105,52 @@ def test_joint_codes_are_dense_and_tell_rows_apart(columns):
     assert np.array_equal(codes, joint_codes(np.zeros((len(rows), 0), dtype=int), *columns))
 
 
-def test_what_is_no_code_is_refused():
-    for columns, words in (
-        ([], "at least one column of at least one row"),
-        ([[]], "at least one column of at least one row"),
-        ([[0, 1], [0, 1, 2]], "3 rows and the first 2"),
-        ([[0.5, 1.0]], "dtype float64"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            joint_codes(*columns)
-
-
 Y = np.array([0, 1, 0, 1])
 X = np.array([[0.1], [0.2], [0.3], [0.4]])
+DAYS = pd.Series(pd.date_range("2020-01-01", periods=9))
+
+
+def of(*arguments):
+    return lambda: VerticalData(*arguments)
+
+
+def binned(x, **options):
+    return lambda: discretise(x, **options)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("call", "words"),
     [
-        ((None, Y, []), "no data parties"),
-        ((X, Y, [X, X[:3]]), "party 2 has 3 rows and y has 4"),
-        ((X, Y[:0], [X]), "at least one row"),
-        ((X, Y[:, None], [X]), "y has shape \\(4, 1\\)"),
-        ((X, Y, [X], [[1, 2, 3, 4], [1, 2, 2, 4]]), "party 1 has 3 different IDs"),
-        ((X, Y, [X], [[1, 2, 3, 4]] * 3), "expected a list of 2: one list"),
-        ((X, Y, [X], [["1", "2", "3", "4"], [1, 2, 3, 4]]), "write the IDs alike"),
-        ((X, Y, [X], [[1.0, np.nan, 3, 4]] * 2), "the task party has 3 different IDs"),
-        ((X, Y, [X], [["a", 1, None, "b"]] * 2), "the task party has 3 different IDs"),
-        ((X, Y, [X], [["a", 1, 1, "b"]] * 2), "the task party has 3 different IDs"),
-        ((X, np.ma.array(Y, mask=[1, 0, 0, 0]), [X]), "y is missing in 1 of 4 rows"),
-        ((X, pd.Series([1, np.nan, 0, 1], name="paid"), [X]), "the label 'paid' is missing in 1"),
-        ((X, Y, X), "parties is one ndarray; pass a list with one array"),
+        (lambda: joint_codes(), "at least one column of at least one row"),
+        (lambda: joint_codes([]), "at least one column of at least one row"),
+        (lambda: joint_codes([0, 1], [0, 1, 2]), "3 rows and the first 2"),
+        (lambda: joint_codes([0.5, 1.0]), "dtype float64"),
+        (of(None, Y, []), "no data parties"),
+        (of(X, Y, [X, X[:3]]), "party 2 has 3 rows and y has 4"),
+        (of(X, Y[:0], [X]), "at least one row"),
+        (of(X, Y[:, None], [X]), "y has shape \\(4, 1\\)"),
+        (of(X, Y, [X], [[1, 2, 3, 4], [1, 2, 2, 4]]), "party 1's ids are not one different ID"),
+        (of(X, Y, [X], [[1, 2, 3, 4]] * 3), "expected a list of 2: one list"),
+        (of(X, Y, [X], [["1", "2", "3", "4"], [1, 2, 3, 4]]), "write the IDs alike"),
+        (of(X, Y, [X], [[1.0, np.nan, 3, 4]] * 2), "ID nan in row 1"),
+        (of(X, np.ma.array(Y, mask=[1, 0, 0, 0]), [X]), "y is missing in 1 of 4 rows"),
+        (of(X, pd.Series([1, np.nan, 0, 1], name="paid"), [X]), "label 'paid' is missing in 1"),
+        (of(X, Y, X), "parties is one ndarray; pass a list with one array"),
+        (of(None, Y, [X], None, [None, [True, False]]), "each of the 1 columns of party 1"),
+        (binned(np.zeros((0, 2))), "x has shape \\(0, 2\\)"),
+        (binned(np.zeros((2, 2, 2))), "x has shape \\(2, 2, 2\\)"),
+        (binned(sparse.eye(4).tocsr()), "no sparse matrix"),
+        (binned(np.array([1.0, np.inf])), "column 0 of x holds an infinite value"),
+        (binned(np.array([1.0, np.nan]), missing="refuse"), "column 0 of x lacks 1 of 2 values"),
+        (binned(pd.DataFrame({"a": ["x", "y"]}), discrete=False), "'a' of x holds text.*no bins"),
+        (binned(pd.DataFrame({"a": [[1], [2]]})), "column 'a' of x holds int64\\[1\\]"),
+        (binned(DAYS.to_frame("day")), "column 'day' of x holds datetime64"),
+        (binned(DAYS.dt.date.to_frame("day")), "column 'day' of x holds object"),
     ],
 )
-def test_what_vertical_data_refuse(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        VerticalData(*arguments)
+def test_what_is_refused(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
 
 
 def test_frames_in_another_order_are_refused_unless_ids_speak():
@@ -175,42 +183,17 @@ def test_a_label_that_can_hardly_be_meant_is_warned_of():
         VerticalData(None, np.arange(5), [np.arange(5)])
 
 
-def test_a_task_party_with_hardly_a_row_in_a_cell_is_warned_of():
+def test_a_party_with_hardly_a_row_in_a_cell_is_warned_of():
     r = np.random.default_rng(0)
     y, own = r.integers(2, size=500), r.normal(size=(500, 8))
-    words = r"task party's columns make 490 cells of 500 rows \(5 by column 0 alone\), .* fewer col"
-    with pytest.warns(UserWarning, match=words):
+    with pytest.warns(UserWarning, match="task party's columns make 490 cells of 500 rows"):
         assert mshapley_cmi(own, y, {"knows the label": y}).values[0] < 0.02
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert mshapley_cmi(own[:, :3], y, [y]).values[0] > 0.3
         VerticalData(np.arange(8), y[:8], [y[:8]]).codes(bins=8)
-    frame = pd.DataFrame({"debt": own[:, 0], "town": [f"town {i}" for i in range(500)]})
-    with pytest.warns(UserWarning, match="bank's .* \\(500 by column 'town' alone\\)"):
-        VerticalData(None, y, {"bank": frame}).codes()
-
-
-@pytest.mark.parametrize(
-    ("column", "crowded"),
-    [
-        (np.r_[np.arange(95.0), 1e9], True),  # an outlier
-        (np.r_[np.arange(90.0), [-9999.0] * 10], True),  # a code of missing values
-        (np.r_[np.arange(89.0), [-9999.0] * 11], False),
-        (np.r_[np.arange(95.0), 5e8, 1e9], False),  # a long tail
-        (np.r_[np.arange(18.0), 1e9], False),  # of few rows nobody can say
-        (np.r_[np.zeros(99), 1.0], False),  # two levels, which are kept
-    ],
-)
-def test_a_column_of_which_hardly_a_row_leaves_one_bin_is_warned_of(column, crowded):
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        discretise(column, 5)
-        assert [("in one of 5 bins" in str(w.message), w.filename) for w in told] == (
-            [(True, __file__)] if crowded else []
-        )
-        told.clear()
-        discretise(column, 5, "quantile")
-        assert not told
+    with pytest.warns(UserWarning, match="bank's columns make 500 cells of 500 rows"):
+        VerticalData(None, y, {"bank": [f"town {i}" for i in range(500)]}).codes()
 
 
 def test_parties_as_a_dict_and_levels_that_are_kept():
@@ -227,16 +210,14 @@ def test_parties_as_a_dict_and_levels_that_are_kept():
     assert found.values == pytest.approx([entropy(y) / 2] * 2)
     assert cmi_game(data)([[1, 0]])[0] == pytest.approx(entropy(y))
     assert mshapley_cmi(None, y, offers).values.tolist() == mshapley_cmi(plain).values.tolist()
-    with pytest.raises(ValueError, match="each of the 2 columns of shop"):
-        VerticalData(None, y, offers, discrete=[None, None, [True]])
     for beside in ({"y": y}, {"parties": offers}):
-        with pytest.raises(ValueError, match="pass nothing beside it"):
+        with pytest.raises(ValueError, match="nothing beside it"):
             mshapley_cmi(data, **beside)
 
 
 def test_the_example_in_the_docstring():
     found = doctest.testmod(module, extraglobs={"np": np})
-    assert found.attempted == 8
+    assert found.attempted == 4
     assert found.failed == 0
 
 
@@ -269,13 +250,6 @@ def test_pca_keeps_the_largest_spread_with_fixed_signs(shape):
     right = np.linalg.svd(x - x.mean(axis=0), full_matrices=False)[2]
     right *= np.sign(np.take_along_axis(right, np.abs(right).argmax(axis=1)[:, None], 1))
     assert pca(x, 3) == pytest.approx((x - x.mean(axis=0)) @ right[:3].T, abs=1e-9)
-    for wrong, components, words in (
-        (np.ma.masked_equal(x, x[0, 0]), 1, "x has .* 1 entries that are missing"),
-        (x[0], 1, r"x has shape \(\d+,\)"),
-        (x, 6, "components is 6; expected a whole number from 1 to 5"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            pca(wrong, components)
 
 
 def frame_of(n=20):
@@ -284,28 +258,6 @@ def frame_of(n=20):
         "id": [f"u{i}" for i in range(n)], "age": rng.integers(20, 60, n),
         "debt": rng.integers(0, 3, n), "y": np.arange(n) % 2,
     })  # fmt: skip
-
-
-DAYS = pd.Series(pd.date_range("2020-01-01", periods=9))
-
-
-@pytest.mark.parametrize(
-    ("x", "options", "message"),
-    [
-        (np.zeros((0, 2)), {}, "x has no rows"),
-        (np.zeros((2, 2, 2)), {}, "shape \\(2, 2, 2\\)"),
-        (sparse.eye(4).tocsr(), {}, "x is a sparse matrix; pass"),
-        (np.array([1.0, np.inf]), {}, "column 0 of x holds an infinite value at row 1"),
-        (np.array([1.0, np.nan]), {"missing": "refuse"}, "column 0 of x lacks 1 of 2 values"),
-        (pd.DataFrame({"a": ["x", "y"]}), {"discrete": False}, "'a' of x holds text.*has no bins"),
-        (pd.DataFrame({"a": [[1], [2]]}), {}, "column 'a' of x holds a list"),
-        (DAYS.to_frame("day"), {}, "column 'day' of x has dtype datetime64"),
-        (DAYS.dt.date.to_frame("day"), {}, "column 'day' of x holds a date"),
-    ],
-)
-def test_what_binning_refuses(x, options, message):
-    with pytest.raises(ValueError, match=message):
-        discretise(x, **options)
 
 
 def test_join_keeps_common_rows_in_the_task_partys_order():
@@ -332,30 +284,16 @@ def test_frames_with_a_key_of_another_name_each(keys):
     assert data.parties[0].debt.tolist() == frame.debt.tolist()
 
 
-def test_numbers_are_the_same_ids_with_and_without_a_sign():
-    task = pd.DataFrame({"id": np.arange(20, dtype=np.uint32), "y": [0, 1] * 10})
-    bank = pd.DataFrame({"id": np.arange(5, 20), "debt": range(15)})
-    with pytest.warns(UserWarning, match="15 rows are common"):
-        data = VerticalData.join(task, {"bank": bank}, on="id", label="y")
-    assert data.parties[0].debt.tolist() == list(range(15))
-
-
 @pytest.mark.parametrize(
     ("task", "bank", "options", "sentence"),
     [
-        ({}, {}, {"on": None}, "expected the column of the IDs of each of task, bank: on='id', or"),
-        ({}, {}, {"keys": "id"}, "keys 'id'; expected the column of the IDs"),
-        ({}, {}, {"keys": {"shop": "id"}}, "keys {'shop': 'id'}; expected the column of the IDs"),
-        ({}, {"drop": "id"}, {}, "of another name are told by keys={'bank': 'debt'}"),
-        ({}, {"drop": "id"}, {}, "bank has the columns debt; expected 'id', the IDs, once"),
-        ({"drop": "y"}, {}, {}, "task has the columns id; expected 'id', .* and the label 'y'"),
+        ({}, {}, {"on": None}, "expected its IDs, as keys={'task': None} names them"),
+        ({}, {"drop": "id"}, {}, "bank has the columns debt; expected its IDs, as .*'bank': 'id'"),
+        ({"drop": "y"}, {}, {}, "task has the columns id; expected .* and the label 'y'"),
         ({"id": "u1"}, {}, {}, "stands twice"),
         ({}, {"id": [None, *range(19)]}, {}, "bank has rows without a 'id'"),
-        ({}, {"id": range(20)}, {}, "the types of the IDs differ"),
-        ({"id": range(20)}, {"id": np.arange(20.0)}, {}, "or are fractions"),
-        ({}, {"id": [f"v{i}" for i in range(20)]}, {}, "no ID stands with every party"),
+        ({}, {"id": range(20)}, {}, "no ID stands with every party"),
         ({}, {"y": 0}, {}, "bank has the columns id, debt, y; .* with the task party alone"),
-        ({}, {}, {"label": "id"}, "task has the columns id, y"),
         ({}, {}, {"parties": ["debt"]}, "expected a dict of each data party's name"),
     ],
 )
@@ -375,14 +313,14 @@ def test_frames_that_cannot_be_joined(task, bank, options, sentence):
 def test_columns_from_a_file(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text('\ufeffid,age,town,label\n007,3.5,Ulm,yes\n"7",,,no\nNA,1e3,NA,no\n', "utf-8")
-    found = read_columns(file, label="label")
-    assert found.ids == ["007", "7", "NA"]  # pandas would take the last for missing
-    assert found.x["town"].isna().tolist() == [False, True, True]
-    assert found.y.tolist() == ["yes", "no", "no"]
-    assert joint_codes(discretise(found.x)).tolist() == [0, 2, 1]
-    assert list(read_columns(file, columns=["town"]).x) == ["town"]
-    nothing = read_columns(file, label="label", columns=[])
-    assert joint_codes(discretise(nothing.x)).tolist() == [0, 0, 0]
+    ids, x, y = read_columns(file, label="label")
+    assert ids == ["007", "7", "NA"]  # pandas would take the last for missing
+    assert x["town"].isna().tolist() == [False, True, True]
+    assert y.tolist() == ["yes", "no", "no"]
+    assert joint_codes(discretise(x)).tolist() == [0, 2, 1]
+    assert list(read_columns(file, columns=["town"])[1]) == ["town"]
+    nothing = read_columns(file, label="label", columns=[])[1]
+    assert joint_codes(discretise(nothing)).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -391,15 +329,12 @@ def test_columns_from_a_file(tmp_path):
         ("", {}, "not a CSV file"),
         ('id,a\n1,"2\n', {}, "not a CSV file"),
         ("id,a\n1,2,3\n4,5\n", {}, "not a CSV file"),
-        ("id,a\n", {}, "lacks rows"),
-        ("id\n1\n", {}, "lacks features"),
-        (",id,a\n0,x,1\n", {}, "lacks a name of each column"),
-        ("key,a\n1,2\n", {}, "columns id, key, a; expected different ones of key, a"),
-        ("id;a\n1;2\n", {}, "expected different ones of id;a"),
-        ("id,a\n1,2\n", {"columns": ["a", "a"]}, "columns id, a, a; expected different ones"),
-        ("id,a\n1,2\n", {"label": "id"}, "columns id, id, a; expected different ones"),
-        ("id,a\n1,2\n,3\n", {}, "the id of row 2 is empty"),
-        ("id,a\n1,2\n 2,3\n", {}, "the id of row 2 is empty, or padded"),
+        ("id,a\n", {}, "columns id, a of 0 rows"),
+        ("id\n1\n", {}, "two or more different ones of id"),
+        ("key,a\n1,2\n", {}, "columns id, key, a of 1 rows; expected .* ones of key, a"),
+        ("id;a\n1;2\n", {}, "different ones of id;a"),
+        ("id,a\n1,2\n", {"columns": ["a", "a"]}, "columns id, a, a of"),
+        ("id,a\n1,2\n", {"label": "id"}, "columns id, id, a of"),
     ],
 )
 def test_files_that_are_refused(tmp_path, text, options, words):

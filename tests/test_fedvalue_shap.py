@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import pytest
+from scipy.special import digamma
 from sklearn.datasets import load_wine
 from sklearn.svm import SVC
 
@@ -107,8 +108,19 @@ def test_the_ensemble_counts_models_near_the_best():
 def test_score_of_one_party_by_hand():
     apart = vfps_scores([[[0.0], [1.0], [10.0], [11.0]]], [0, 0, 1, 1])
     assert apart[0] == pytest.approx(1 / 2 + 1 / 3)  # psi(4) - psi(2)
-    with pytest.raises(ValueError, match="missing or infinite"):
-        vfps_scores([[[0.0], [np.nan]]], [0, 0])
+
+
+def test_neighbours_agree_with_a_plain_loop():
+    y = np.array([0] * 12 + [1] * 3 + [2] * 2)
+    x = np.random.default_rng(3).normal(size=(len(y), 2))
+    terms = []
+    for q in range(len(y)):
+        distance = np.linalg.norm(x - x[q], axis=1)
+        own = sorted(distance[i] for i in range(len(y)) if y[i] == y[q] and i != q)
+        k = min(3, len(own))
+        near = sum(distance <= own[k - 1]) - 1
+        terms.append(digamma(len(y)) - digamma(len(own) + 1) + digamma(k) - digamma(near))
+    assert ross(x, y) == pytest.approx(np.mean(terms), abs=1e-12)
 
 
 def test_groups_cover_everybody():

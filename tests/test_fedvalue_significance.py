@@ -1,6 +1,5 @@
 """Permutation p-values: exact on tiny data, honest under noise, small where columns tell."""
 
-import warnings
 from itertools import permutations
 
 import numpy as np
@@ -66,32 +65,15 @@ def test_parties_are_adjusted_together():
     assert list(found.to_frame().party) == ["real", "a", "b", "c"]
 
 
-def test_too_few_draws_for_the_parties_are_warned_of():
-    y = np.arange(8) % 2
-    words = (
-        r"55 parties and 999 draws: no p \(Holm\) can be below 0.055; ask for draws=1099 or more"
-    )
-    with pytest.warns(UserWarning, match=words):
-        least = permutation_p_values(None, y, [y] * 55).adjusted
-    assert (least >= 0.055).all()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        permutation_p_values(None, y, [y] * 50)
-        permutation_p_values(None, y, [y] * 2, draws=39)
-
-
-def test_what_is_given_decides_what_is_found():
+def test_what_is_known_decides_what_is_found():
     rng = rng_of(3)
     a, b = rng.integers(2, size=(2, 200))
-    together = permutation_p_values(None, a ^ b, [a, b], given="others")
-    assert (together.p_values == 1 / 1000).all()
     assert (permutation_p_values(None, a ^ b, [a, b]).p_values > 0.01).all()
-    copied = permutation_p_values(None, a, [a, a], given="others")
-    assert (copied.p_values == 1).all()
+    assert permutation_p_values(b, a ^ b, [a]).p_values == 1 / 1000
+    assert permutation_p_values(a, a, [a]).p_values == 1
 
 
-@pytest.mark.parametrize("given", ["task", "others"])
-def test_a_table_is_tested_as_its_rows_are(given, monkeypatch):
+def test_a_table_is_tested_as_its_rows_are(monkeypatch):
     """A real party, a weak one and noise: the same p-values, in one batch of tables or in many."""
     rng = rng_of(6)
     task, y = rng.integers(3, size=400), rng.integers(2, size=400)
@@ -101,10 +83,10 @@ def test_a_table_is_tested_as_its_rows_are(given, monkeypatch):
     meaning = np.array([[task[token == t][0], y[token == t][0]] for t in range(token.max() + 1)])
     names = ["a", "b", "c"]
     data = VerticalData(task, y, dict(zip(names, parties, strict=True)))
-    rows = permutation_p_values(data, given=given, draws=1999)
+    rows = permutation_p_values(data, draws=1999)
     monkeypatch.setattr(significance, "CHUNK", 500)
     cells = cells_of_table(table, meaning, counts, names)
-    found = permutation_p_values(cells, given=given, draws=1999)
+    found = permutation_p_values(cells, draws=1999)
     assert found.contributions == pytest.approx(rows.contributions, abs=1e-12)
     error = 4 * np.sqrt(rows.p_values * (1 - rows.p_values) / 1000) + 1e-3
     assert (np.abs(found.p_values - rows.p_values) <= error).all()
@@ -113,8 +95,7 @@ def test_a_table_is_tested_as_its_rows_are(given, monkeypatch):
     assert found.names == rows.names == ("a", "b", "c")
 
 
-@pytest.mark.parametrize("given", ["task", "others"])
-def test_p_values_do_not_depend_on_the_numbers_of_cells(given):
+def test_p_values_do_not_depend_on_the_numbers_of_cells():
     """Between two runs the numbers of a data party's cells, and the order of rows, differ."""
     rng = rng_of(9)
     cells = np.stack(np.unravel_index(np.arange(6 * 4 * 5), (6, 4, 5)), axis=1)
@@ -128,7 +109,7 @@ def test_p_values_do_not_depend_on_the_numbers_of_cells(given):
         )
         order = rng.permutation(len(cells))
         table = cells_of_table(renamed.T[order], meaning[np.argsort(task)], counts[order])
-        table = permutation_p_values(table, given=given, draws=199)
+        table = permutation_p_values(table, draws=199)
         found.append(table.p_values.tolist())
     assert found[0] == found[1] == found[2]
     assert 0.01 < min(found[0]) < 1

@@ -470,7 +470,7 @@ def vertical() -> Iterator[Row]:
             "x_task": columns,
             "draws": 39,
         },
-        binning | {"x_task": OBJECT, "given": CHOICE, "draws": whole(1), "seed": SEED},
+        binning | {"x_task": OBJECT, "draws": whole(1), "seed": SEED},
     )
     yield "count_securely", fedvalue.count_securely, {"data": columns, "seed": 0}, binning | {
         "data": OBJECT, "iterations": whole(1),

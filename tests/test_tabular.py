@@ -19,20 +19,13 @@ from fedkit.datasets import (
     load_table,
 )
 
-TABLE2 = {
-    "wine": (13, 3, 178), "parkinsons": (22, 2, 195), "spect": (22, 2, 267),
-    "breast": (30, 2, 569), "music": (57, 10, 1000), "credit": (23, 2, 30_000),
-}  # fmt: skip
 
-
-@pytest.mark.parametrize("name", TABLE2)
-def test_a_table_that_is_there_has_its_shape(name):
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_that_is_there(name):
     if find(name) is None:
         pytest.skip(f"table {name} is not on this machine")
     table = load_table(name)
-    assert (table.x.shape[1], len(table.classes), table.x.shape[0]) == TABLE2[name]
     assert (TABLES[name].content or table.content) == table.content
-    assert bool(TABLES[name].content) == bool(TABLES[name].uci)
     kept = [f for f, d in zip(table.features, table.discrete, strict=True) if d]
     if name == "credit":
         assert kept[:3] == ["SEX", "EDUCATION", "MARRIAGE"]
@@ -92,11 +85,11 @@ def test_the_fingerprint_is_of_the_values(tiny):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("p5,1,0,3,1\n", "", r"5 rows and 3 features, found \(4, 3\)"),
-        ("p5,1,0,3,1", "p5,1,1,3,1", r"\(2, 3\) rows per class, found \(1, 4\)"),
-        ("p5,1,0,3,1", "p5,1,0,,1", "a number in every place, found 1 gaps"),
-        ("p5,1,0,3,1", "p5,1,0,x,1", "numbers in every column"),
-        ("p5,1,0,3,1", "p5,1,0,3,1,9", "comma-separated values"),
+        ("p5,1,0,3,1\n", "", r"\(5, 3\) rows and features .* found \(4, 3\)"),
+        ("p5,1,0,3,1", "p5,1,1,3,1", r"\(2, 3\) rows per class, found .* \(1, 4\)"),
+        ("p5,1,0,3,1", "p5,1,0,,1", "found .* with 1 gaps"),
+        ("p5,1,0,3,1", "p5,1,0,x,1", "found could not convert"),
+        ("p5,1,0,3,1", "p5,1,0,3,1,9", "found Error tokenizing"),
         ("status", "state", "a column 'status'"),
     ],
 )
@@ -126,7 +119,7 @@ def test_a_table_is_fetched_checked_and_read_again(tiny, monkeypatch):
     data = SimpleNamespace(original=frame[:4], targets=frame[["status"]][:4], ids=frame[["name"]])
     fetch = Mock(return_value=SimpleNamespace(data=data))
     monkeypatch.setattr(ucimlrepo, "fetch_ucirepo", fetch)
-    with pytest.raises(DownloadError, match="5 rows and 3 features"):
+    with pytest.raises(DownloadError, match=r"\(5, 3\) rows and features"):
         get("parkinsons", tiny)
     fetch.side_effect = ConnectionError("Error connecting to server")
     with pytest.raises(DownloadError, match=r"Error connecting.*place uci/parkinsons\.data"):

@@ -7,11 +7,10 @@ are embedded in scikit-learn and need no folder.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Collection
 
-from fedkit.checks import flag
+from fedkit.checks import choice, flag
 from fedkit.datasets.files import DamagedDataError, DownloadError, MissingDataError, data_root
 from fedkit.datasets.images import IMAGES, Dataset, find_copy, get_images, load_images
 from fedkit.datasets.ratings import (
@@ -32,30 +31,20 @@ __all__ = [
 
 
 def load(name: str, root: str | os.PathLike[str] | None = None, *, verify: bool = True) -> Dataset:
-    """Load an image data set by name.
+    """Load an image data set by name, one of ``fedkit.datasets.IMAGES``.
 
     Parameters
     ----------
     name : str
-        A name of ``fedkit.datasets.IMAGES``.
     root : path, optional
         Data folder; by default FEDKIT_DATA, else the user's cache folder.
     verify : bool
         Check published digests.  Switch it off only for files that you changed on purpose.
 
-    Returns
-    -------
-    Dataset
-        Training and test images with their labels.
-
     Raises
     ------
-    ValueError
-        If the name is unknown.
-    MissingDataError
-        If the files are not there; the message says how to get them.
-    DamagedDataError
-        If a file is truncated, altered or inconsistent.
+    ValueError, MissingDataError, DamagedDataError
+        If the name is unknown, the files are not there, or one is not what it should be.
     """
     name = _canonical(name, IMAGES)
     return load_images(name, data_root(root), flag("verify", verify))
@@ -92,7 +81,7 @@ def get(name: str, root: str | os.PathLike[str] | None = None) -> str:
 
 
 def _canonical(name: str, known: Collection[str]) -> str:
-    """Return the name as fedkit writes it, or refuse it and suggest the nearest known one."""
+    """Return the name as fedkit writes it, or refuse it."""
     key = name.lower().replace("_", "-") if isinstance(name, str) else repr(name)
     if key in known:
         return key
@@ -101,8 +90,4 @@ def _canonical(name: str, known: Collection[str]) -> str:
         raise ValueError(
             f"data set {key!r} has no images; load it with fedkit.datasets.{loader}({key!r})"
         )
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    raise ValueError(
-        f"name is {name!r}, an unknown data set{hint}; expected one of {', '.join(known)}"
-    )
+    return str(choice("name", key, known))

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,9 +77,8 @@ class MovieLens:
     ratings : uint8[U, M]
         Stars from 1 to 5, 0 where a user has not rated a movie; rated movies only.
     demographics : int64[U, 3]
-        Gender (0 female, 1 male), first year of the band of age, code of the occupation.  The zip
-        code is left out: the 6,040 users of the 1M edition have 3,439 different ones, so it
-        comes close to naming a person and says nothing about people of other zip codes.
+        Gender (0 female, 1 male), first year of the band of age, code of the occupation; not the
+        zip code, which comes close to naming a person.
     source : str
         Which files were read.
     """
@@ -110,44 +109,35 @@ class MovieLens:
 def load_movielens(
     name: str = "ml-1m", root: str | os.PathLike[str] | None = None, *, verify: bool = True
 ) -> MovieLens:
-    """Read MovieLens from the data folder.
+    """Read MovieLens from the data folder: the folder ``ml-1m`` or the archive ``ml-1m.zip``.
 
     Parameters
     ----------
     name : {"ml-1m", "ml-100k"}
     root : path, optional
-        The data folder; by default FEDKIT_DATA, else the user's cache folder.  It holds the
-        unpacked folder ``ml-1m`` or the official archive ``ml-1m.zip``.
+        The data folder; by default FEDKIT_DATA, else the user's cache folder.
     verify : bool
         Compare the numbers of ratings and users, and the fingerprint of both, with the known ones.
         Switch it off only for files that you changed on purpose.
 
     Raises
     ------
-    ValueError
-        If the name is unknown.
-    MissingDataError
-        If the files are not there; the message says how to get them.
-    DamagedDataError
-        If a file is not what it should be.
+    ValueError, MissingDataError, DamagedDataError
+        If the name is unknown, the files are not there, or one is not what it should be.
     """
     spec, folder = RATINGS[choice("name", name, RATINGS)], data_root(root)
     flag("verify", verify)
     source = ratings_files(name, folder)
-    files = (spec.ratings, spec.users)
     if source is None:
         raise missing(name, folder, f"{name}/{spec.ratings} and {name}.zip")
-    if source == f"{name}.zip":
-        try:
-            with zipfile.ZipFile(folder / source) as archive:
-                ratings, users = (archive.read(f"{name}/{file}") for file in files)
-        except BROKEN as error:
-            raise damaged(folder / source, "the official archive", error) from error
-    else:
-        ratings, users = ((folder / name / file).read_bytes() for file in files)
-    ids, demographics = _users(name, users)
-    held = MovieLens(name, _ratings(name, ratings, ids), demographics, source)
-    found = (int(np.count_nonzero(held.ratings)), len(ids)), held.fingerprint
+    try:
+        zipped = source == f"{name}.zip"
+        place: Any = zipfile.Path(folder / source, f"{name}/") if zipped else folder / name
+        users, ratings = ((place / file).read_bytes() for file in (spec.users, spec.ratings))
+        held = MovieLens(name, *_parsed(name, users, ratings), source)
+    except BROKEN as error:
+        raise damaged(source, f"the official files of {spec.title}", error) from error
+    found = (int(np.count_nonzero(held.ratings)), len(held.ratings)), held.fingerprint
     if verify and found != (spec.size, spec.fingerprint):
         told = "{0[0]} ratings by {0[1]} users, of fingerprint {1}"
         expected = told.format(spec.size, spec.fingerprint)
@@ -163,52 +153,29 @@ def ratings_files(name: str, folder: Path) -> str | None:
     return f"{name}.zip" if (folder / f"{name}.zip").is_file() else None
 
 
-def _read_lines(
-    where: str, content: bytes, separator: bytes, columns: Sequence[str]
-) -> pd.DataFrame:
+def _read_lines(content: bytes, separator: bytes, columns: Sequence[str]) -> pd.DataFrame:
     """Parse lines of fields; a separator of two signs would make pandas slow."""
     text = io.BytesIO(content.replace(separator, b"\t"))
-    try:
-        table: pd.DataFrame = need("pandas", "run").read_csv(
-            text, sep="\t", header=None, names=columns, index_col=False, encoding="latin-1",
-            dtype=dict.fromkeys({"user", "movie", "stars", "age"} & set(columns), np.int64),
-        )  # fmt: skip
-        if table.empty or table.isna().to_numpy().any():
-            raise ValueError("fewer, or no line")
-    except ValueError as error:  # pandas' own errors too
-        raise damaged(where, f"{len(columns)} fields in each line", error) from error
-    return table
+    return need("pandas", "run").read_csv(
+        text, sep="\t", header=None, names=columns, index_col=False, encoding="latin-1",
+        dtype=dict.fromkeys({"user", "movie", "stars", "age"} & set(columns), np.int64),
+    )  # fmt: skip
 
 
-def _users(name: str, content: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the users' IDs, ascending, and their demographics."""
+def _parsed(name: str, users: bytes, ratings: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the dense matrix, users and movies in the order of their IDs, and demographics."""
     spec = RATINGS[name]
-    where = f"{spec.users} of {name}"
-    people = _read_lines(where, content, spec.separators[1], spec.columns).sort_values("user")
-    known = people["gender"].isin(["F", "M"]) & people["age"].between(1, 120)
-    if not known.all() or not people["user"].is_unique:
-        raise damaged(where, "each user once, of gender F or M, of 1 to 120 years", "another")
+    people = _read_lines(users, spec.separators[1], spec.columns).sort_values("user")
     bands = np.array(AGE_BANDS)[np.searchsorted(AGE_BANDS, people["age"], side="right") - 1]
     work = people["occupation"].to_numpy()
     if name == "ml-100k":  # names
         work = np.unique(work.astype(str), return_inverse=True)[1]
-    table = np.column_stack([people["gender"] == "M", bands, work]).astype(np.int64)
-    return people["user"].to_numpy(), table
-
-
-def _ratings(name: str, content: bytes, users: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the dense matrix: rows in the order of `users`, columns in that of the movies' IDs."""
-    spec = RATINGS[name]
-    where = f"{spec.ratings} of {name}"
-    table = _read_lines(where, content, spec.separators[0], ("user", "movie", "stars", "time"))
-    known = table["stars"].between(1, 5) & table["user"].isin(users)
-    if not known.all() or table.duplicated(["user", "movie"]).any():
-        wanted = f"one rating from 1 to 5 of each movie by each user of {spec.users}"
-        raise damaged(where, wanted, "another")
+    demographics = np.column_stack([people["gender"] == "M", bands, work]).astype(np.int64)
+    table = _read_lines(ratings, spec.separators[0], ("user", "movie", "stars", "time"))
     movies, columns = np.unique(table["movie"], return_inverse=True)
-    matrix = np.zeros((len(users), len(movies)), dtype=np.uint8)
-    matrix[np.searchsorted(users, table["user"]), columns] = table["stars"]
-    return matrix
+    matrix = np.zeros((len(people), len(movies)), dtype=np.uint8)
+    matrix[np.searchsorted(people["user"], table["user"]), columns] = table["stars"]
+    return matrix, demographics
 
 
 def made_up_ratings(users: int = 2000, movies: int = 300, seed: int = 0) -> MovieLens:
@@ -216,12 +183,7 @@ def made_up_ratings(users: int = 2000, movies: int = 300, seed: int = 0) -> Movi
 
     Users differ in activity and movies in popularity (both log-normal); four factors of taste
     decide what is watched and how it is liked.  Gender follows the first factor a little; age
-    and occupation say nothing.  No number of MovieLens is in it.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two users or movies.
+    and occupation say nothing.
     """
     whole("users", users, 2)
     whole("movies", movies, 2)

@@ -137,22 +137,17 @@ def load_table(
     name : str
         A name of :data:`TABLES`.
     root : path, optional
-        The data folder; by default ``FEDKIT_DATA``, else the user's cache folder.
+        The data folder; by default FEDKIT_DATA, else the user's cache folder.
     verify : bool
-        Compare the values and labels with the table's fingerprint.  Switch it off only for files
-        that you changed on purpose; Table 2 must fit all the same.  Of what ``get`` fetched,
-        whose rows and columns may stand in another order, the content is compared, and another
-        one is warned of.
+        Compare the values and labels with the table's fingerprint; of what ``get`` fetched, whose
+        rows and columns may stand in another order, the content, of which is only warned.  Switch
+        it off only for files that you changed on purpose.
 
     Raises
     ------
-    MissingDataError
-        If the table is not there; the message says how to get it.
-    DamagedDataError
-        If a file cannot be read, values are missing, or rows, columns or classes are not those
-        of Table 2, or any value is another.
-    ValueError
-        If the name is unknown.
+    ValueError, MissingDataError, DamagedDataError
+        If the name is unknown, the files are not there, or rows, columns, classes or values are
+        not those of Table 2.
     """
     spec, folder = TABLES[choice("name", name, TABLES)], data_root(root)
     expected = spec.fingerprint if flag("verify", verify) else None
@@ -173,17 +168,11 @@ def load_table(
         # exact, so that the values are the same with any version of pandas
         exact = {"header": header, "float_precision": "round_trip"}
         frame = pd.concat([pd.read_csv(folder / file, **exact) for file in files])
-    except ValueError as error:  # pandas' own errors too: empty files, text that is none
-        raise damaged(source, f"the table {name!r} as comma-separated values", error) from error
-    if label not in frame:
-        found = f"the columns {', '.join(map(str, frame.columns))}"
-        raise damaged(source, f"a column {label!r}", found)
-    features = frame.drop(columns=[label, *(c for c in dropped if c in frame)])
-    columns = [f"F{c}" if header is None else str(c) for c in features.columns]
-    try:
+        features = frame.drop(columns=[label, *dropped])
+        columns = [f"F{c}" if header is None else str(c) for c in features.columns]
         x = features.to_numpy(dtype=np.float64)
-    except ValueError as error:
-        raise damaged(source, "numbers in every column of features", error) from error
+    except (ValueError, KeyError) as error:  # pandas' own errors too
+        raise damaged(source, f"the table {name!r} with a column {label!r}", error) from error
     table = _tabular(name, x, frame[label].to_numpy(), columns, source, expected)
     if fetched and verify and table.content != spec.content:
         warn(
@@ -207,14 +196,13 @@ def _tabular(
 ) -> Tabular:  # fmt: skip
     """Check the numbers against Table 2, and a fingerprint if there is one; give them names."""
     spec = TABLES[name]
-    rows = sum(spec.counts)
-    if x.shape != (rows, spec.features):
-        raise damaged(source, f"{rows} rows and {spec.features} features", x.shape)
-    if not np.isfinite(x).all():
-        raise damaged(source, "a number in every place", f"{int((~np.isfinite(x)).sum())} gaps")
     classes, y, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    if tuple(counts.tolist()) != spec.counts:
-        raise damaged(source, f"{spec.counts} rows per class", tuple(counts.tolist()))
+    shape, gaps = (sum(spec.counts), spec.features), int((~np.isfinite(x)).sum())
+    if x.shape != shape or gaps or tuple(counts.tolist()) != spec.counts:
+        raise damaged(
+            source, f"{shape} rows and features without gaps, {spec.counts} rows per class",
+            f"{x.shape} with {gaps} gaps, {tuple(counts.tolist())}",
+        )  # fmt: skip
     discrete = np.isin(np.arange(spec.features), list(spec.discrete))
     table = Tabular(
         name, np.ascontiguousarray(x, dtype=np.float64), y.reshape(-1).astype(np.int64),

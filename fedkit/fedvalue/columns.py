@@ -8,14 +8,12 @@ cell.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import choice, having, numbers, plain_array, same_rows, warn, whole
+from fedkit.checks import choice, numbers, plain_array, same_rows, warn, whole
 from fedkit.extras import need
 
 __all__ = [
@@ -30,7 +28,6 @@ TABLE_FACTOR = 8  # keys in a range of this many times the rows go through a tab
 ROWS_OF_A_CELL = 2  # of the task party's, on average: with fewer, the values are doubted
 ROWS_OFFERED = 4 / 3  # and of a data party's
 FEW_CELLS = 10  # but not for so few, where rows are few
-CROWDED = 0.9  # of the rows in the first or the last bin, none between: the column is doubted
 ON_EDGE = 1e-9  # of a bin: nearer than this is on the edge, which rounding would miss
 
 
@@ -45,11 +42,9 @@ class VerticalData:
     y : array, shape (n,)
         Label: whole numbers, truth values or text.
     parties : sequence of arrays or data frames, each of shape (n,) or (n, f_d), or a dict
-        Features of the data parties: a list, not one matrix.  The keys of a dict are their names,
-        by default "party 1", "party 2", ...
+        Features of the data parties: a list, not one matrix, or a dict by their names.
     ids : sequence of 1 + d arrays, each of shape (n,), optional
-        Who each row is: one list per party, the task party first, which must agree.  The
-        attribute is the common list, ``0..n-1`` by default.
+        Who each row is: one list per party, the task party first, which must agree.
     discrete : sequence of 1 + d entries, optional
         Which columns keep their levels, the task party first: for each party what
         :func:`discretise` takes.
@@ -59,12 +54,6 @@ class VerticalData:
     ValueError
         If the parties, their rows, IDs or indexes do not fit together, or the label is
         continuous or has missing values.
-
-    Warns
-    -----
-    UserWarning
-        If the label is the same in all rows, or seems an amount or an ID (more than 5 levels, and
-        more than one for every five rows).
 
     Examples
     --------
@@ -100,13 +89,12 @@ class VerticalData:
         #: each party's name, columns, and which of them keep their levels
         self._held = list(zip(owners, (self.x_task, *self.parties), self.discrete, strict=True))
         for owner, x, keep in self._held:
-            columns = columns_of(x, owner)
+            _kept(keep, len(columns_of(x, owner)), owner)
             if len(x) != self.n_rows:
                 raise ValueError(
                     f"{owner} has {len(x)} rows and y has {self.n_rows}; keep the rows that all "
                     "parties share, in one order"
                 )
-            _kept(keep, len(columns), owner)
         if ids is None:
             same_rows("the parties' rows (without ids)", x_task, y, *self.parties)
             self.ids = np.arange(self.n_rows)
@@ -123,61 +111,35 @@ class VerticalData:
         The IDs are the column `on`, or the one that `keys` names for a party (the task party is
         "task").  Every other column is a feature, but for the label.  An ID stands once in a frame;
         rows that are left out are warned of.  `options` are as above.
-
-        Examples
-        --------
-        >>> import pandas as pd
-        >>> shop = pd.DataFrame({"id": [3, 5, 8], "age": [31, 40, 52], "paid": [1, 0, 0]})
-        >>> bank = pd.DataFrame({"customer": [8, 3, 5], "debt": [1, 0, 1]})
-        >>> VerticalData.join(shop, {"bank": bank}, label="paid",
-        ...                   keys={"task": "id", "bank": "customer"})
-        VerticalData(3 rows; columns: task 1, bank: 1)
         """
-        if not isinstance(parties, Mapping) or not parties or "task" in parties:
+        if not isinstance(parties, Mapping) or "task" in parties:
             raise ValueError(
                 f"parties is {parties!s:.60}; expected a dict of each data party's name (not "
                 "'task') to its data frame"
             )
-        frames = {"task": task, **parties}
-        key_of = dict.fromkeys(frames, on) | dict(keys if isinstance(keys, Mapping) else {})
-        if (
-            not isinstance(keys, Mapping | None)
-            or set(key_of) != set(frames)
-            or None in key_of.values()
-        ):
-            raise ValueError(
-                f"on is {on!r} and keys {keys!r}; expected the column of the IDs of each of "
-                f"{', '.join(frames)}: on='id', or keys={{'task': 'id', ...}}"
-            )
+        frames, indexed = {"task": task, **parties}, {}
+        key_of = dict.fromkeys(frames, on) | dict(keys or {})
         for owner, frame in frames.items():
-            held = list(having(owner, frame, "columns", "iloc", "set_index").columns)
-            key, labels = key_of[owner], int(owner == "task")
-            if key == label or held.count(label) != labels or held.count(key) != 1:
+            key = key_of[owner]
+            if key not in frame or (label in frame) != (owner == "task"):
                 raise ValueError(
-                    f"{owner} has the columns {', '.join(map(str, held))}; expected {key!r}, the "
-                    f"IDs, once, and the label {label!r} with the task party alone; IDs of another "
-                    f"name are told by keys={{{owner!r}: {str(held[0])!r}}}"
+                    f"{owner} has the columns {', '.join(map(str, frame))}; expected its IDs, as "
+                    f"keys={{{owner!r}: {key!r}}} names them, and the label {label!r} with the "
+                    "task party alone"
                 )
             if frame[key].isna().any() or frame[key].duplicated().any():
-                raise ValueError(
-                    f"{owner} has rows without a {key!r}, or one that stands twice; it must tell "
-                    "whose a row is"
-                )
-        indexed = {owner: frame.set_index(key_of[owner]) for owner, frame in frames.items()}
-        kinds = {frame.index.dtype.kind.replace("u", "i") for frame in indexed.values()}
-        if len(kinds) > 1 or kinds & set("fc"):
-            told = ", ".join(f"{owner}: {frame.index.dtype}" for owner, frame in indexed.items())
-            raise ValueError(f"the types of the IDs differ or are fractions ({told}); 7 is not '7'")
+                raise ValueError(f"{owner} has rows without a {key!r}, or one that stands twice")
+            indexed[owner] = frame.set_index(key)
         known = indexed["task"].index
         for frame in indexed.values():
             known = known[known.isin(frame.index)]
-        if not len(known):
-            raise ValueError("no ID stands with every party; write them alike")
-        aligned = {owner: frame.loc[known] for owner, frame in indexed.items()}
         lost = {owner: len(frame) - len(known) for owner, frame in frames.items()}
-        if any(lost.values()):
-            told = ", ".join(f"{owner}: {n}" for owner, n in lost.items() if n)
+        told = ", ".join(f"{owner}: {n}" for owner, n in lost.items() if n)
+        if not len(known):
+            raise ValueError("no ID stands with every party; write them alike (7 is not '7')")
+        if told:
             warn(f"{len(known)} rows are common to all parties; left out are {told}")
+        aligned = {owner: frame.loc[known] for owner, frame in indexed.items()}
         own, each_ids = aligned.pop("task"), [known.to_numpy()] * len(frames)
         return cls(own.drop(columns=label), own[label], aligned, each_ids, **options)
 
@@ -197,13 +159,8 @@ class VerticalData:
         """
         codes = []
         for data_party, (owner, x, keep) in zip((None, *self.names), self._held, strict=True):
-            binned = discretise(x, bins, how, discrete=keep, name=owner)
-            codes.append(joint_codes(binned))
-            levels = binned.reshape(self.n_rows, -1).max(axis=0, initial=0) + 1
-            finest = int(levels.argmax()) if levels.size else 0
-            titles = _titles(x, columns_of(x, owner)) or [""]
-            alone = f" ({levels.max(initial=0)} by column {titles[finest]!r} alone)"
-            warn_of_cells(codes[-1], data_party, alone)
+            codes.append(joint_codes(discretise(x, bins, how, discrete=keep, name=owner)))
+            warn_of_cells(codes[-1], data_party)
         return codes[0], label_codes(self.y, self._label), codes[1:]
 
 
@@ -228,12 +185,8 @@ def _common_ids(ids: Any, rows: int, owners: tuple[str, ...]) -> NDArray[Any]:
         )
     first, *_ = each = [plain_array(own) for own in ids]
     for owner, own in zip(owners, each, strict=True):
-        known = {one for one in own.ravel().tolist() if not is_missing(one)}  # 7 is not "7" in it
-        if own.shape != (rows,) or len(known) != rows:
-            raise ValueError(
-                f"{owner} has {len(known)} different IDs in an array of shape {own.shape}; "
-                f"expected one for each of {rows} rows"
-            )
+        if own.shape != (rows,) or len(set(own.tolist())) != rows:
+            raise ValueError(f"{owner}'s ids are not one different ID for each of {rows} rows")
         if not np.array_equal(own, first):
             row = int(np.argmin(own == first))
             raise ValueError(
@@ -244,29 +197,21 @@ def _common_ids(ids: Any, rows: int, owners: tuple[str, ...]) -> NDArray[Any]:
 
 
 def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
-    """Return the columns of a vector, a matrix or a data frame as arrays ``[n]``.
-
-    Values that a masked array hides are missing: NaN among floats, else None in a column of
-    objects.
-    """
-    if hasattr(x, "toarray"):
-        raise ValueError(f"{name} is a sparse matrix; pass {name}.toarray()")
-    try:
-        shape = np.shape(x)
-    except ValueError as error:
-        raise ValueError(f"{name} is ragged; expected (rows,) or (rows, columns)") from error
-    if len(shape) not in (1, 2):
-        raise ValueError(f"{name} has shape {shape}; expected (rows,) or (rows, columns)")
-    if len(x) == 0:
-        raise ValueError(f"{name} has no rows; a party needs at least one row in common")
+    """Return the columns of a vector, a matrix or a data frame as arrays ``[n]``."""
     if hasattr(x, "iloc") and x.ndim == 2:  # a data frame keeps a type per column
-        return [x.iloc[:, j].to_numpy() for j in range(x.shape[1])]
-    array = x if isinstance(x, np.ma.MaskedArray) else plain_array(x)
-    return [plain_array(column) for column in ([array] if array.ndim == 1 else array.T)]
-
-
-def _titles(x: Any, columns: Sequence[Any]) -> list[Any]:
-    return list(x.columns) if hasattr(x, "columns") else list(range(len(columns)))
+        columns, shape = [x.iloc[:, j].to_numpy() for j in range(x.shape[1])], x.shape
+    else:
+        try:
+            array = plain_array(x)
+        except ValueError as error:
+            raise ValueError(f"{name} is ragged; expected (rows,) or (rows, columns)") from error
+        columns, shape = list(np.atleast_2d(array.T)), array.shape
+    if len(shape) not in (1, 2) or not shape[0]:
+        raise ValueError(
+            f"{name} has shape {shape}; expected (rows,) or (rows, columns), at least one row, and "
+            "no sparse matrix"
+        )
+    return columns
 
 
 def discretise(
@@ -299,20 +244,15 @@ def discretise(
     -------
     int64 array of the shape of `x`
         Codes from 0; a constant column is all 0.
-
-    Warns
-    -----
-    UserWarning
-        If 90% of twenty rows or more are in the first or the last of four bins or more of equal
-        width and the others at the other end, as with a far outlier or a code such as -9999.
     """
     whole("bins", bins, 1)
     choice("how", how, ("width", "quantile"))
     choice("missing", missing, ("own", "refuse"))
     columns = columns_of(x, name)
+    titles = list(x.columns) if hasattr(x, "columns") else range(len(columns))
     given = _kept(discrete, len(columns), name)
     codes = np.zeros((len(x), len(columns)), dtype=np.int64)
-    for j, (title, column) in enumerate(zip(_titles(x, columns), columns, strict=True)):
+    for j, (title, column) in enumerate(zip(titles, columns, strict=True)):
         where = f"column {title!r} of {name}"
         kind = x.dtypes.iloc[j] if hasattr(x, "columns") else getattr(x, "dtype", None)
         keep = True if given[j] is None and kind == "category" else given[j]
@@ -322,7 +262,7 @@ def discretise(
                 f"{where} lacks {int(absent.sum())} of {len(x)} values; fill them in, or make them "
                 "a level of their own (missing='own')"
             )
-        codes[~absent, j] = _binned(values[~absent], int(bins), how, keep, where)
+        codes[~absent, j] = _binned(values, int(bins), how, keep, where)
         codes[absent, j] = codes[~absent, j].max(initial=-1) + 1
     return codes[:, 0] if np.ndim(x) == 1 else codes
 
@@ -342,43 +282,28 @@ def _kept(discrete: Any, columns: int, name: str) -> Any:
 
 
 def _parsed(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Return a column as numbers or text, and where its values are missing."""
-    absent = np.isnan(column) if column.dtype.kind == "f" else np.zeros(len(column), np.bool_)
+    """Return the values of a column that are there, as numbers or text, and which are missing."""
     if column.dtype.kind == "O":
         absent = np.array([is_missing(value) for value in column], dtype=np.bool_)
-        column = _objects(column, absent, where)
-    if column.dtype.kind not in "biufUS":
-        raise ValueError(f"{where} has dtype {column.dtype}; expected numbers, truth values, text")
-    if column.dtype.kind == "f" and np.isinf(column).any():
+        values = np.array(column[~absent].tolist())  # whole numbers stay whole
+    else:
+        absent = column != column
+        values = column[~absent]
+    if values.ndim != 1 or values.dtype.kind not in "biufUS":
         raise ValueError(
-            f"{where} holds an infinite value at row {int(np.argmax(np.isinf(column)))}; "
-            "expected finite numbers or NaN for a missing value"
+            f"{where} holds {values.dtype}{list(values.shape[1:])}; expected numbers, truth "
+            "values, text"
         )
-    return column, absent
-
-
-def _objects(column: NDArray[Any], absent: NDArray[np.bool_], where: str) -> NDArray[Any]:
-    """Return objects as numbers where all are numbers, else as text."""
-    present = column[~absent].tolist()
-    numeric = (Real, Decimal, np.bool_)
-    odd = [value for value in present if not isinstance(value, (*numeric, str, bytes))]
-    if odd:
+    if values.dtype.kind == "f" and np.isinf(values).any():
         raise ValueError(
-            f"{where} holds a {type(odd[0]).__name__}; expected numbers, truth values, text"
+            f"{where} holds an infinite value; expected finite numbers or NaN for a missing value"
         )
-    if not all(isinstance(value, numeric) for value in present):
-        return np.where(absent, "", column).astype(str)
-    given = np.array(present)  # whole numbers stay whole: float64 would merge large ones
-    found = np.zeros(len(column), given.dtype if given.dtype.kind in "iu" else np.float64)
-    found[~absent] = given
-    return found
+    return values, absent
 
 
 def is_missing(value: Any) -> bool:
     """Tell whether a value is None, NaN or pandas' NA."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    return isinstance(value, float | np.floating | Decimal) and bool(value != value)
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
 def _binned(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: str) -> Codes:
@@ -406,21 +331,7 @@ def _binned(values: NDArray[Any], bins: int, how: How, keep: bool | None, where:
         last = (numbers == high) & (len(edges) > 0 and edges[-1] == high)
         return np.searchsorted(edges, numbers, side="left") + last
     place = (numbers / 2 - low / 2) / (high / 2 - low / 2) * bins  # halves do not overflow
-    codes = np.minimum((place + ON_EDGE).astype(np.int64), bins - 1)
-    _warn_of_width(codes, bins, where)
-    return codes
-
-
-def _warn_of_width(codes: Codes, bins: int, where: str) -> None:
-    """Warn of a few far values among twenty rows or more, with nothing between."""
-    n, inside = len(codes), np.bincount(codes, minlength=bins)
-    most = int(inside.max())
-    if n >= 20 and bins >= 4 and not inside[1:-1].any() and most >= CROWDED * n:
-        warn(
-            f"{where} has {most} of its {n} values in one of {bins} bins of equal width and the "
-            "others far away: outliers, or codes of missing values? Make these NaN, or take bins "
-            "of equal weight (how='quantile')"
-        )
+    return np.minimum((place + ON_EDGE).astype(np.int64), bins - 1)
 
 
 def label_codes(y: ArrayLike, name: str = "y") -> Codes:
@@ -428,7 +339,7 @@ def label_codes(y: ArrayLike, name: str = "y") -> Codes:
     values, absent = _parsed(plain_array(y), name)
     if absent.any():
         raise ValueError(
-            f"{name} is missing in {int(absent.sum())} of {len(values)} rows; leave these out"
+            f"{name} is missing in {int(absent.sum())} of {len(absent)} rows; leave these out"
         )
     if values.dtype.kind == "f" and (values != np.floor(values)).any():
         raise ValueError(
@@ -450,11 +361,8 @@ def warn_of_label(codes: Codes, name: str) -> None:
         )
 
 
-def warn_of_cells(codes: Codes, data_party: str | None = None, finest: str = "") -> None:
-    """Warn of a party, the task party by default, with a row or two in each cell.
-
-    `finest` tells of the column that cuts most.
-    """
+def warn_of_cells(codes: Codes, data_party: str | None = None) -> None:
+    """Warn of a party, the task party by default, with a row or two in each cell."""
     rows, cells = len(codes), int(codes.max()) + 1
     if cells <= max(FEW_CELLS, rows / (ROWS_OF_A_CELL if data_party is None else ROWS_OFFERED)):
         return
@@ -462,8 +370,8 @@ def warn_of_cells(codes: Codes, data_party: str | None = None, finest: str = "")
     if data_party is None:
         follows = "even a party that knows the label seems to add less than it does"
     warn(
-        f"{data_party or 'the task party'}'s columns make {cells} cells of {rows} rows{finest}, so "
-        f"that {follows}: take fewer columns or bins"
+        f"{data_party or 'the task party'}'s columns make {cells} cells of {rows} rows, so that "
+        f"{follows}: take fewer columns or bins"
     )
 
 
@@ -532,12 +440,6 @@ def pca(x: ArrayLike, components: int) -> NDArray[np.float64]:
     centred and not scaled, and the loading of largest size of a component is positive.
     """
     matrix = numbers("x", x)
-    if matrix.ndim != 2 or not matrix.size or not np.isfinite(matrix).all():
-        raise ValueError(
-            f"x has shape {matrix.shape} and {np.sum(~np.isfinite(matrix))} entries that are "
-            "missing or infinite; expected numbers [n, f]: fill what is missing, or leave it out"
-        )
-    whole("components", components, 1, min(matrix.shape))
     solver = "covariance_eigh" if len(matrix) > matrix.shape[-1] else "full"
     model = need("sklearn.decomposition", "run").PCA(components, svd_solver=solver)
     return model.fit_transform(matrix)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import secrets
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,14 +18,8 @@ from fedkit.atomic import write_text
 from fedkit.checks import choice
 from fedkit.columnfiles import read_columns
 from fedkit.extras import need
-from fedkit.fedvalue.columns import (
-    How,
-    discretise,
-    joint_codes,
-    label_codes,
-    warn_of_cells,
-    warn_of_label,
-)
+from fedkit.fedvalue import columns as tables
+from fedkit.fedvalue.columns import How
 from fedkit.fedvalue.http import CounterUnavailable, RemoteCounter, create_app
 from fedkit.fedvalue.protocol.messages import (
     KEY_BYTES,
@@ -67,17 +59,14 @@ _HERE = "http://127.0.0.1:8765"
 def serve(
     tokens: Annotated[Path, typer.Option(help="Lines: task NAME TOKEN, or data NAME TOKEN.")],
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8765,
+    port: Annotated[int, typer.Option(help="Port.", min=1, max=65535)] = 8765,
     max_upload_mb: Annotated[float, typer.Option(help="Largest upload.", min=0.001)] = 512.0,
 ) -> None:
     """Run the counting server: at this computer alone, unless --host says otherwise."""
     uvicorn = need("uvicorn", "service")
     made = create_app(tokens, max_upload_mb * 2**20)
-    config = uvicorn.Config(made, ws="none", access_log=False, log_level="warning")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family) as place:
-        typer.echo(f"counting server at {host}, port {place.getsockname()[1]}")
-        uvicorn.Server(config).run(sockets=[place])
+    typer.echo(f"counting server at {host}, port {port}")
+    uvicorn.run(made, host=host, port=port, ws="none", access_log=False, log_level="warning")
 
 
 @app.command()
@@ -92,15 +81,14 @@ def party(
     from fedkit.fedvalue.protocol.crypto import derive
     from fedkit.fedvalue.protocol.uploads import DataParty
 
-    held, cells = _own_data(data, id_column, _listed(columns), None, bins, how)
-    warn_of_cells(cells, name)
+    ids, cells, _ = _own_data(name, data, id_column, columns, None, bins, how)
     key = read_key(key_file)
     with RemoteCounter(url, _token(token_file, key), ca=ca) as counter:
-        secret = own_secret(data.with_name(f"{name}.secret"))
         # other data, other random numbers: an old job must not be answered with the same ones
-        secret = derive(secret, name, "\n".join(held.ids), cells.astype("<i8").tobytes())
-        who = DataParty(name, held.ids, cells, key, secret=secret)
-        typer.echo(f"{name}: {len(held.ids)} rows, {len(held.x.columns)} features; waiting")
+        about = [name, "\n".join(ids), cells.astype("<i8").tobytes()]
+        secret = derive(own_secret(data.with_name(f"{name}.secret")), *about)
+        who = DataParty(name, ids, cells, key, secret=secret)
+        typer.echo(f"{name}: {len(ids)} rows; waiting")
         answer_jobs(
             who, counter, max_rows=max_rows, once=once, say=lambda s: typer.echo(f"{name}: {s}")
         )
@@ -141,23 +129,18 @@ def value(
     from fedkit.fedvalue.report import CORRECTIONS, assess
 
     choice("correction", correction, CORRECTIONS)
-    held, cells = _own_data(data, id_column, _listed(columns), label, bins, how)
-    warn_of_cells(cells)
-    labels = label_codes(held.y, f"the label {label!r}")
-    warn_of_label(labels, f"the label {label!r}")
-    key, others = read_key(key_file), _listed(parties) or []
+    ids, cells, labels = _own_data(name, data, id_column, columns, label, bins, how)
+    key, others = read_key(key_file), _listed(parties)
     options: dict[str, Any] = {
-        "duplications": (2, 3), "blocks": blocks,
-        "artificial": safe_artificial(len(held.ids), blocks),
+        "duplications": (2, 3), "blocks": blocks, "artificial": safe_artificial(len(ids), blocks),
     }  # fmt: skip
     place = data.with_name(f"{name}.secret")
     with RemoteCounter(url, _token(token_file, key), ca=ca) as counter:
         counter.pending(name)  # refused before a secret is made
         rows = np.stack([cells, labels]).astype("<i8").tobytes()
-        about = [name, *others, repr(options), "\n".join(held.ids), rows]
-        secret = derive(own_secret(place), *about)
-        task = TaskParty(name, held.ids, cells, labels, key, others, secret=secret, **options)
-        typer.echo(f"{name}: {len(held.ids)} rows, label {label}; data parties: {parties}")
+        secret = derive(own_secret(place), name, *others, repr(options), "\n".join(ids), rows)
+        task = TaskParty(name, ids, cells, labels, key, others, secret=secret, **options)
+        typer.echo(f"{name}: {len(ids)} rows, label {label}; data parties: {parties}")
         try:
             counts = task.count(counter, wait=lambda: time.sleep(_POLL), timeout=timeout)
         except PartyMissing as error:
@@ -178,16 +161,25 @@ def value(
         write_text(out, json.dumps(report.to_json(), indent=1) + "\n")
 
 
-def _listed(names: str | None) -> list[str] | None:
-    return None if names is None else [part.strip() for part in names.split(",") if part.strip()]
+def _listed(names: str) -> list[str]:
+    return [part.strip() for part in names.split(",") if part.strip()]
 
 
 def _own_data(
-    data: Path, id_column: str, columns: list[str] | None, label: str | None, bins: int, how: How
-) -> tuple[Any, Any]:
-    """Read a party's columns, and the cell of each row."""
-    held = read_columns(data, id_column=id_column, label=label, columns=columns)
-    return held, joint_codes(discretise(held.x, bins, how, name=str(data)))
+    name: str, data: Path, id_column: str, columns: str | None, label: str | None, bins: int,
+    how: How,
+) -> tuple[list[str], Any, Any]:  # fmt: skip
+    """Read a party's IDs, the cell of each row, and a task party's labels."""
+    chosen = None if columns is None else _listed(columns)
+    ids, x, y = read_columns(data, id_column=id_column, label=label, columns=chosen)
+    cells = tables.joint_codes(tables.discretise(x, bins, how, name=str(data)))
+    if label is None:
+        tables.warn_of_cells(cells, name)
+        return ids, cells, None
+    tables.warn_of_cells(cells)
+    labels = tables.label_codes(y, f"the label {label!r}")
+    tables.warn_of_label(labels, f"the label {label!r}")
+    return ids, cells, labels
 
 
 def _token(path: Path, key: bytes) -> str:
@@ -204,59 +196,39 @@ def answer_jobs(
     party: Any, counter: Counter, *, max_rows: int = 50_000_000, once: bool = False,
     say: Callable[[str], None] = print,
 ) -> None:  # fmt: skip
-    """Answer the jobs that wait for a data party, until stopped.
+    """Answer the jobs that wait for a data party, until stopped, or with `once` those of now.
 
-    A job that the party does not understand or agree to is reported and left alone; a server that
-    is away is waited for.  A job that a restarted server asks for again gets the same answer, byte
-    for byte.
-
-    Parameters
-    ----------
-    party : DataParty
-        Who answers.
-    max_rows : int
-        Largest upload that it agrees to, in encrypted IDs.
-    once : bool
-        Answer what waits now and stop; a server that is away is then an error.
-
-    Raises
-    ------
-    CounterRefused
-        If the server does not let this party in.
+    A job that the party does not understand or agree to, as it would send more than `max_rows`
+    encrypted IDs, is reported and left alone; a server that is away is waited for (with `once` that
+    is an error).  A job that a restarted server asks for again gets the same answer.  A
+    CounterRefused tells that the server does not let this party in.
     """
     left_alone: set[str] = set()
     away = False
     while True:
         try:
             for job in counter.pending(party.name):
-                if job.id not in left_alone:
-                    _answer(party, counter, job, max_rows, say, left_alone)
+                if job.id in left_alone:
+                    continue
+                try:
+                    _agree(party, job, max_rows)
+                    counter.submit(job.id, party.name, party.answer(job))
+                    say(f"job {job.id} is answered")
+                except JobUnknown:
+                    say(f"job {job.id} is gone")
+                except (ValueError, MemoryError) as error:  # refused, not opened, odd
+                    left_alone.add(job.id)
+                    say(f"job {job.id} is not answered: {error}")
+            away = False
         except CounterUnavailable as error:
             if once:
                 raise
             if not away:
                 say(f"{error}; trying on")
             away = True
-        else:
-            away = False
         if once:
             return
         time.sleep(_POLL)
-
-
-def _answer(
-    party: Any, counter: Counter, job: Job, max_rows: int, say: Callable[[str], None],
-    left_alone: set[str],
-) -> None:  # fmt: skip
-    try:
-        _agree(party, job, max_rows)
-        counter.submit(job.id, party.name, party.answer(job))
-        say(f"job {job.id} is answered")
-    except JobUnknown:
-        say(f"job {job.id} is gone")
-    except (ValueError, MemoryError) as error:  # refused, not opened, odd
-        left_alone.add(job.id)
-        say(f"job {job.id} is not answered: {error}")
 
 
 def _agree(party: Any, job: Job, max_rows: int) -> None:
@@ -284,14 +256,8 @@ def read_key(path: Path) -> bytes:
 
 
 def own_secret(path: Path) -> bytes:
-    """Return the secret in a file, which is made, whole or not at all, where there is none."""
+    """Return the secret in a file, which is made, for its owner alone, where there is none."""
     if not path.exists():
-        beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        try:
-            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
-                f.write(secrets.token_hex(KEY_BYTES) + "\n")
-            with contextlib.suppress(FileExistsError):  # another process has made it meanwhile
-                os.link(beside, path)
-        finally:
-            beside.unlink(missing_ok=True)
+        with open(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(secrets.token_hex(KEY_BYTES) + "\n")
     return read_key(path)

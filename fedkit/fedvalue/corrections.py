@@ -1,32 +1,23 @@
-"""Information with less bias than the plug-in.
+"""What the plug-in gives to chance: its mean over all permutations of a party's rows.
 
-*Permutation*: less its mean over all permutations of a party's rows within every cell of
-``(x_t, x_D)``, which is known exactly (Vinh, Epps & Bailey 2010).  *Nearest neighbours*: from the
-values themselves, without bins (Ross 2014).
+Rows are permuted within every cell of ``(x_t, x_D)``; the mean is known exactly (Vinh, Epps &
+Bailey 2010).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.spatial import cKDTree
-from scipy.special import digamma, gammaln, kl_div
+from numpy.typing import NDArray
+from scipy.special import gammaln, kl_div
 
-from fedkit.fedvalue.columns import columns_of, densify, joint_codes, label_codes
-from fedkit.streams import Streams
+from fedkit.fedvalue.columns import densify, joint_codes
 
-__all__ = [
-    "expected_excess", "finite_numbers", "in_range", "knn_information", "null_information", "ross",
-    "standardise", "totals",
-]  # fmt: skip
+__all__ = ["CHUNK", "clogc", "expected_excess", "null_information", "totals"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 CHUNK = 2**21  # numbers held at once
-JITTER = 1e-10  # of a column's spread: breaks ties and changes no distance that matters
 
 
 def null_information(z: Ints, x: Ints, y: Ints, weights: Ints | None = None) -> tuple[float, float]:
@@ -122,82 +113,3 @@ def _grouped(z: Ints, x: Ints, weights: Ints) -> tuple[Ints, Ints, Ints]:
     z_of = np.empty(m, dtype=np.int64)
     z_of[cell] = z
     return cell, totals(cell, m, weights), z_of
-
-
-def knn_information(x: ArrayLike, y: ArrayLike, *, seed: int = 0) -> float:
-    """Return Ross's estimate of ``I(X; Y)`` for numbers `x` and a discrete label `y`, in nats.
-
-    The mean over rows of ``psi(N) - psi(N_q) + psi(k) - psi(m_q)``: ``N_q`` rows have the label
-    of row `q`, and ``m_q`` other rows of any label are no farther than the k-th nearest of them (k
-    is 3, or less where a label has few rows; labels of one row are left out).  It may be below 0.
-
-    `x` is finite, ``(n,)`` or ``(n, f)``, on comparable scales (see :func:`standardise`); `seed` is
-    of the tiny noise that breaks ties.
-    """
-    points = in_range(finite_numbers(x, "x"))
-    labels = label_codes(y)
-    if len(labels) != len(points):
-        raise ValueError(f"x has {len(points)} rows and y has {len(labels)}; align them")
-    if points.shape[1] == 0:
-        return 0.0
-    kept = np.bincount(labels)[labels] > 1
-    points, labels = points[kept], labels[kept]
-    tied = [j for j, c in enumerate(points.T) if len(np.unique(c)) < len(c)]
-    if tied:
-        spread = points[:, tied].std(axis=0)
-        scale = JITTER * np.where(spread > 0, spread, 1.0)
-        rng = Streams(seed).generator("fedvalue-ties")
-        points[:, tied] += scale * rng.normal(size=(len(points), len(tied)))
-    return ross(points, labels)
-
-
-def ross(points: Floats, labels: Ints) -> float:
-    """Return Ross's mean over rows, of which no label has a single one, with k = 3."""
-    if not len(points):
-        return 0.0
-    sizes = np.bincount(labels)
-    reach, k = np.empty(len(points)), np.empty(len(points))
-    for label in np.flatnonzero(sizes):
-        own = labels == label
-        nearest = min(3, int(sizes[label]) - 1)
-        tree = cKDTree(points[own])
-        reach[own] = tree.query(points[own], k=[nearest + 1])[0][:, 0]  # the first is the row
-        k[own] = nearest
-    # a hair more than the distance, so that the k-th neighbour itself counts; less the row
-    tree = cKDTree(points)
-    m = tree.query_ball_point(points, reach * (1 + 1e-12), return_length=True) - 1
-    terms = digamma(len(points)) - digamma(sizes[labels]) + digamma(k) - digamma(np.maximum(m, 1))
-    return float(terms.mean())
-
-
-def standardise(x: Any, name: str = "x") -> Floats:
-    """Return the columns with mean 0 and standard deviation 1, ``float64[n, f]``.
-
-    Columns that are constant up to rounding are left out: they are worth nothing and have no scale.
-    """
-    values = in_range(finite_numbers(x, name))
-    rounding = 8 * np.finfo(np.float64).eps * np.abs(values).max(axis=0, initial=0.0)
-    values = values[:, np.ptp(values, axis=0) > rounding]
-    return (values - values.mean(axis=0)) / values.std(axis=0)
-
-
-def in_range(values: Floats) -> Floats:
-    """Return columns in units in which squares neither overflow nor vanish; most as they are."""
-    largest = np.abs(values).max(axis=0, initial=0.0)
-    extreme = (largest > 1e100) | (largest < 1e-100) & (largest > 0)
-    return values / np.where(extreme, largest, 1.0) if extreme.any() else values
-
-
-def finite_numbers(x: Any, name: str) -> Floats:
-    """Return finite numbers ``float64[n, f]``, or refuse what is not."""
-    columns = columns_of(x, name)
-    try:
-        values = np.array(columns, dtype=np.float64).T
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} holds text; nearest neighbours need numbers") from error
-    if not np.isfinite(values).all():
-        raise ValueError(
-            f"{name} has missing or infinite values; nearest neighbours need all of them, so fill "
-            "them in or use a correction that works with bins"
-        )
-    return values if columns else np.zeros((len(x), 0))

@@ -17,12 +17,9 @@ proxy's.
 """
 
 # no postponed annotations here: FastAPI reads those of functions that are made in a function
-import base64
 import contextlib
 import hashlib
-import ipaddress
 import json
-import re
 import ssl
 import threading
 import time
@@ -34,18 +31,17 @@ from urllib.parse import urlsplit
 
 from fedkit.extras import need
 from fedkit.fedvalue.protocol.counting import CountingServer, count_uploads
-from fedkit.fedvalue.protocol.messages import (
-    Job,
-    JobUnknown,
-    MessageError,
-    Table,
-    Upload,
-)
+from fedkit.fedvalue.protocol.messages import Job, JobUnknown, MessageError, Table, Upload
 
 __all__ = ["CounterRefused", "CounterUnavailable", "RemoteCounter", "create_app"]
 
-#: longest table that is read, in bytes
-_LONGEST = 1 << 30
+#: how often a request is sent that fails; pauses double from 0.25 s up to 8 s
+_TRIES = 7
+
+_pydantic = need("pydantic", "service")
+_JOB = _pydantic.TypeAdapter(Job)
+#: a party's name, and the jobs that wait for it
+_WAITING = _pydantic.TypeAdapter(tuple[str, list[Job]])
 
 
 def create_app(tokens: Path, max_bytes: float = 512 << 20) -> Any:
@@ -66,6 +62,7 @@ def create_app(tokens: Path, max_bytes: float = 512 << 20) -> Any:
     need("fastapi", "service")
     from fastapi import Depends, FastAPI, HTTPException, Request, Response
     from fastapi.responses import JSONResponse
+    from fastapi.security import HTTPBearer
     from starlette.concurrency import run_in_threadpool
 
     callers = _callers(tokens)
@@ -74,38 +71,34 @@ def create_app(tokens: Path, max_bytes: float = 512 << 20) -> Any:
     # no pages of documentation: they would tell strangers what runs here
     app = FastAPI(title="counting server", docs_url=None, redoc_url=None, openapi_url=None)
 
-    def who(request: Request) -> tuple[str, str]:
+    bearer = Depends(HTTPBearer(auto_error=False))
+
+    def who(given: Any = bearer) -> tuple[str, str]:
         """Return role and party of a caller."""
-        kind, _, token = request.headers.get("authorization", "").partition(" ")
-        caller = callers.get(_hashed(token.strip()))
-        if kind.lower() != "bearer" or caller is None:
+        caller = callers.get(_hashed(given.credentials)) if given else None
+        if caller is None:
             raise HTTPException(401, "this token is unknown here: Authorization: Bearer TOKEN")
         return caller
 
     async def body(request: Request) -> bytes:
         """Return the body; stop as soon as it is too long."""
         text = bytearray()
-        size = int(request.headers.get("content-length", 0))  # a whole number: uvicorn looks
-        if size <= max_bytes:
-            async for part in request.stream():
-                text += part
-                size = len(text)
-                if size > max_bytes:
-                    break
-        if size > max_bytes:
-            told = f"the body is longer than the {max_bytes:.0f} bytes accepted here"
-            raise HTTPException(413, told)
+        async for part in request.stream():
+            text += part
+            if len(text) > max_bytes:
+                told = f"the body is longer than the {max_bytes:.0f} bytes accepted here"
+                raise HTTPException(413, told)
         return bytes(text)
 
     def refuse_others(caller: tuple[str, str], job: Job) -> None:
-        if caller != ("task", job.parties[0]):
+        if caller != ("task", *job.parties[:1]):
             raise HTTPException(403, f"{caller[1]} is not the task party, the first of {job.id}")
 
     asking = Depends(who)
 
     @app.post("/jobs")
     async def open_job(request: Request, caller: tuple = asking) -> dict[str, str]:
-        job = _job_of(await body(request))
+        job = _JOB.validate_json(await body(request))
         refuse_others(caller, job)
         strangers = [party for party in job.parties if party not in known]
         if strangers:
@@ -114,13 +107,13 @@ def create_app(tokens: Path, max_bytes: float = 512 << 20) -> Any:
         return {"job": job.id}
 
     @app.get("/pending")
-    async def pending(caller: tuple = asking) -> dict[str, Any]:
+    async def pending(caller: tuple = asking) -> Any:
         _, party = caller
-        jobs = []
-        for job in server.pending(party):
-            own = {name: text for name, text in job.envelopes.items() if name == party}
-            jobs.append(_job_text(replace(job, envelopes=own)))
-        return {"party": party, "jobs": jobs}
+        jobs = [
+            replace(job, envelopes={n: e for n, e in job.envelopes.items() if n == party})
+            for job in server.pending(party)
+        ]
+        return Response(_WAITING.dump_json((party, jobs)), media_type="application/json")
 
     @app.put("/jobs/{job}/upload")
     async def upload(request: Request, job: str, caller: tuple = asking) -> dict[str, str]:
@@ -159,48 +152,32 @@ def create_app(tokens: Path, max_bytes: float = 512 << 20) -> Any:
         status = 404 if isinstance(error, JobUnknown) else 422
         return JSONResponse({"detail": str(error)}, status)
 
+    @app.exception_handler(_pydantic.ValidationError)
+    async def no_job(request: Request, error: ValueError) -> Any:
+        told = "a job is JSON with id, parties and envelopes in base 64"
+        return JSONResponse({"detail": told}, 422)
+
     return app
 
 
 def _callers(path: Path) -> dict[bytes, tuple[str, str]]:
     """Read the file of tokens: role and party by the hash of a token."""
     callers: dict[bytes, tuple[str, str]] = {}
-    for words in map(str.split, path.read_text("utf-8").splitlines()):
-        if not words:
-            continue
+    lines = [words for line in path.read_text("utf-8").splitlines() if (words := line.split())]
+    for words in lines:
         if len(words) != 3 or words[0] not in ("task", "data"):
             raise ValueError(
                 f"{path} has a line of {len(words)} words; expected lines: task NAME TOKEN, or "
                 "data NAME TOKEN"
             )
-        role, party, token = words
-        if _hashed(token) in callers or party in [name for _, name in callers.values()]:
-            raise ValueError(f"{path} has {party} or its token twice; expected one line per party")
-        callers[_hashed(token)] = role, party
+        callers[_hashed(words[2])] = words[0], words[1]
+    if len({party for _, party in callers.values()}) < len(lines):
+        raise ValueError(f"{path} has a party or a token twice; expected one line per party")
     return callers
 
 
 def _hashed(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
-
-
-def _job_text(job: Job) -> dict[str, Any]:
-    sealed = {name: base64.b64encode(text).decode() for name, text in job.envelopes.items()}
-    return {"id": job.id, "parties": list(job.parties), "envelopes": sealed}
-
-
-def _job_of(text: Any) -> Job:
-    """Read a job from JSON, as bytes or parsed; its name can stand in an address."""
-    try:
-        data = json.loads(text) if isinstance(text, bytes) else text
-        envelopes = {n: base64.b64decode(e, validate=True) for n, e in data["envelopes"].items()}
-        name, parties = data["id"], tuple(data["parties"])
-        known = len(parties) > 1 and all(isinstance(party, str) for party in parties)
-        if known and set(envelopes) <= set(parties) and re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name):
-            return Job(name, parties, envelopes)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise MessageError("a job is JSON with id, parties and envelopes in base 64") from error
-    raise MessageError("a job has a plain name, two parties or more, and envelopes for them alone")
 
 
 class CounterRefused(ValueError):
@@ -221,28 +198,21 @@ class RemoteCounter:
     ----------
     url, token : str
         Address of the server, and the party's token.
-    timeout : float
-        Seconds to connect, and between two pieces of what is sent or received.
-    tries : int
-        How often a request is sent that fails; pauses double from 0.25 s up to 8 s.
     ca : Path, optional
         The certificate of the authority to trust, PEM; else any common one.
     """
 
-    def __init__(
-        self, url: str, token: str, *, timeout: float = 60.0, tries: int = 7,
-        ca: Path | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, url: str, token: str, *, ca: Path | None = None) -> None:
         self._httpx = need("httpx", extra="service")
         place = urlsplit(url)
-        if place.scheme not in ("http", "https") or not place.hostname:
-            raise ValueError(f"{url!r} is no address of a server; such as https://host:8765")
-        local = _is_local(place.hostname)
-        if place.scheme == "http" and not local:
-            raise ValueError(f"{url} would carry the token in the clear; use https")
-        self._tries = tries
+        local = place.hostname in ("localhost", "127.0.0.1", "::1")
+        if place.scheme != "https" and not (local and place.scheme == "http"):
+            raise ValueError(
+                f"{url!r} is no address to send a token to; expected https://, or http:// at this "
+                "computer, such as http://127.0.0.1:8765"
+            )
         self._client = self._httpx.Client(
-            base_url=url, timeout=timeout,
+            base_url=url, timeout=60.0,
             verify=True if ca is None else ssl.create_default_context(cafile=ca),
             headers={"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"},
             trust_env=not local,  # no proxy on the way to ourselves
@@ -257,16 +227,11 @@ class RemoteCounter:
         self._client.close()
 
     def open(self, job: Job) -> None:
-        self._ask("POST", "/jobs", json.dumps(_job_text(job)).encode())
+        self._ask("POST", "/jobs", _JOB.dump_json(job))
 
     def pending(self, party: str) -> list[Job]:
         """Return the jobs that wait for this party, oldest first; the token must be its own."""
-
-        def read(status: int, body: bytes) -> tuple[str, list[Job]]:
-            answer = json.loads(body)
-            return str(answer["party"]), [_job_of(job) for job in answer["jobs"]]
-
-        whose, jobs = self._ask("GET", "/pending", read=read)
+        whose, jobs = self._ask("GET", "/pending", read=_WAITING.validate_json)
         if whose != party:
             raise CounterRefused(f"the token is that of {whose!r} and not of {party!r}")
         return jobs
@@ -277,8 +242,8 @@ class RemoteCounter:
     def table(self, job: str) -> Table | None:
         """Return the counts, None while uploads are missing."""
 
-        def read(status: int, body: bytes) -> Table | None:
-            if status != 202:
+        def read(body: bytes) -> Table | None:
+            if body[:1] != b"{":
                 return Table.from_bytes(body)
             self.missing = tuple(map(str, json.loads(body)["missing"]))
             return None
@@ -290,55 +255,37 @@ class RemoteCounter:
 
     def _ask(
         self, method: str, path: str, body: bytes = b"",
-        read: Callable[[int, bytes], Any] = lambda status, body: None,
+        read: Callable[[bytes], Any] = lambda body: None,
     ) -> Any:  # fmt: skip
         """Send a request, again where that helps, and read the answer."""
         trouble = ""
-        for attempt in range(self._tries):
+        for attempt in range(_TRIES):
             if attempt:
                 time.sleep(min(8.0, 0.25 * 2 ** (attempt - 1)))
             try:
-                status, answer = self._once(method, path, body)
+                answer = self._client.request(method, path, content=body or None)
             except self._httpx.TransportError as error:
                 trouble = f"{type(error).__name__}: {error}"
                 continue
-            if 200 <= status < 300:
+            if answer.is_success:
                 try:
-                    return read(status, answer)
+                    return read(answer.content)
                 except (ValueError, KeyError, TypeError, RecursionError) as error:
                     told = f"the server's answer cannot be read ({error})"
                     raise CounterUnavailable(told) from error
-            trouble = f"{status}: {_sentence(answer)}"
-            if status == 404 and path.startswith("/jobs/"):
+            trouble = f"{answer.status_code}: {_reason(answer.content)}"
+            if answer.status_code == 404 and path.startswith("/jobs/"):
                 raise JobUnknown(f"the counting server does not know the job ({trouble})")
-            if status not in (502, 503, 504):  # a proxy's, whose server is away
+            if answer.status_code not in (502, 503, 504):  # a proxy's, whose server is away
                 raise CounterRefused(f"the counting server refuses ({trouble})")
         raise CounterUnavailable(
-            f"the counting server at {self._client.base_url} gave no answer in {self._tries} "
+            f"the counting server at {self._client.base_url} gave no answer in {_TRIES} "
             f"tries: {trouble}"
         )
 
-    def _once(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        with self._client.stream(method, path, content=body or None) as answer:
-            heard = bytearray()
-            for part in answer.iter_raw():
-                heard += part
-                if len(heard) > _LONGEST:
-                    raise CounterUnavailable(f"the answer is longer than {_LONGEST} bytes")
-            return answer.status_code, bytes(heard)
 
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _sentence(body: bytes) -> str:
+def _reason(body: Any) -> str:
     """Return the reason of a refusal as one short printable line."""
-    try:
-        text = str(json.loads(body)["detail"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return "it does not say why"
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:300]
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+        body = json.loads(body)["detail"]
+    return repr(body)[:300]

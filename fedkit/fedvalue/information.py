@@ -26,9 +26,8 @@ from fedkit.fedvalue.columns import (
     fits,
     from_zero,
     joint_codes,
-    label_codes,
 )
-from fedkit.fedvalue.corrections import knn_information, null_information, standardise, totals
+from fedkit.fedvalue.corrections import null_information, totals
 from fedkit.games.coalitions import MAX_TABLE_PLAYERS, Coalitions, Utilities, all_coalitions
 from fedkit.games.exact import shapley, shapley_weights
 from fedkit.games.game import Game
@@ -39,12 +38,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
-    "EXACT_WORK", "WALKS", "CoalitionCells", "Correction", "NullContributions", "PartyValues",
-    "cells_of_table", "cmi_game", "coalition_cells", "conditional_mutual_information", "entropy",
-    "mshapley_cmi", "mshapley_from_table", "mutual_information",
+    "EXACT_WORK", "WALKS", "CoalitionCells", "Correction", "PartyValues", "cells_of_table",
+    "cmi_game", "coalition_cells", "conditional_mutual_information", "entropy", "mshapley_cmi",
+    "mshapley_from_table", "mutual_information",
 ]  # fmt: skip
 
-Correction = Literal["plugin", "miller-madow", "permutation", "knn"]
+Correction = Literal["plugin", "miller-madow", "permutation"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -109,13 +108,13 @@ def mshapley_cmi(
         As in :class:`~fedkit.fedvalue.columns.VerticalData`: `parties` is a list with one array
         or data frame per party, or a dict of them.  Row `i` must be the same person everywhere.
         Or a VerticalData alone, which can check the order of the rows (`ids`), and say which
-        columns keep their levels (`discrete`).  Or, but for "knn", CoalitionCells alone.
+        columns keep their levels (`discrete`).  Or CoalitionCells alone.
     bins, how
-        As in :func:`~fedkit.fedvalue.columns.discretise`; "knn" uses neither.
-    correction : {"plugin", "miller-madow", "permutation", "knn"}
-        The paper's plug-in estimate (Eq. 13), or one with less bias: Miller-Madow entropies, the
-        expectation under independence taken off every marginal contribution, or a
-        nearest-neighbour estimate (:mod:`~fedkit.fedvalue.corrections`).
+        As in :func:`~fedkit.fedvalue.columns.discretise`.
+    correction : {"plugin", "miller-madow", "permutation"}
+        The paper's plug-in estimate (Eq. 13), or one with less bias: Miller-Madow entropies, or the
+        expectation under independence taken off every marginal contribution
+        (:mod:`~fedkit.fedvalue.corrections`).
     estimator : Estimator, optional
         How coalitions are sampled.  By default values are exact while ``2**d (n + 5000)`` is at
         most 400 million (16 parties with a thousand rows, 8 with a million; "permutation" needs
@@ -123,29 +122,24 @@ def mshapley_cmi(
     seed : int
         Seed of the permutations.
     """
-    known = ("plugin", "miller-madow", "permutation")  # of counts
-    choice("correction", correction, known + ("knn",) * (not isinstance(x_task, CoalitionCells)))
+    choice("correction", correction, ("plugin", "miller-madow", "permutation"))
     whole("seed", seed, 0)
     if estimator is not None:
         having("estimator", estimator, "sample", "accumulator")
-    if correction == "knn":
-        data = _vertical_data(x_task, y, parties)
-        game, rows, titles = knn_game(data, seed), data.n_rows, data.names
-    else:
-        cells = coalition_cells(x_task, y, parties, bins, how)
-        if correction == "permutation":
-            return _corrected(cells, estimator, seed)
-        game, rows, titles = game_of_cells(cells, correction), cells.rows, cells.names
-    master = float(game(np.zeros((1, game.n_players), dtype=np.bool_))[0])
-    if estimator is None and _affordable(game.n_players, rows + 5000):
+    cells = coalition_cells(x_task, y, parties, bins, how)
+    if correction == "permutation":
+        return _corrected(cells, estimator, seed)
+    game = _game_of_cells(cells, correction)
+    task_value = float(game(np.zeros((1, game.n_players), dtype=np.bool_))[0])
+    if estimator is None and _affordable(game.n_players, cells.rows + 5000):
         result = shapley(game)
     else:
         result = estimate(game, estimator or PermutationSampling(walks=WALKS), seed=seed)
-    return _party_values(result, correction, master, titles)
+    return _party_values(result, correction, task_value, cells.names)
 
 
-def _party_values(found: Valuation, correction: str, master: float, names: Any) -> PartyValues:
-    facts = {**found.info, "correction": correction, "task_value": master, "unit": "nats"}
+def _party_values(found: Valuation, correction: str, task_value: float, names: Any) -> PartyValues:
+    facts = {**found.info, "correction": correction, "task_value": task_value, "unit": "nats"}
     return PartyValues(
         found.values, found.standard_errors, found.evaluations, found.calls, "MShapley-CMI",
         exact=found.exact, info=facts, degrees_of_freedom=found.degrees_of_freedom, names=names,
@@ -161,8 +155,8 @@ def mshapley_from_table(
     Equal to :func:`mshapley_cmi` on the rows that were counted where both are exact: bit for bit
     for "plugin" and "miller-madow", to about 10⁻¹² nats for "permutation".
 
-    The table is that of :func:`cells_of_table`; options are `correction` (but for "knn", which
-    needs the values themselves), `estimator` and `seed` of :func:`mshapley_cmi`.
+    The table is that of :func:`cells_of_table`; options are `correction`, `estimator` and `seed` of
+    :func:`mshapley_cmi`.
     """
     return mshapley_cmi(cells_of_table(tokens, task_cells, counts, names), **options)
 
@@ -170,7 +164,7 @@ def mshapley_from_table(
 def entropy(codes: ArrayLike, weights: Ints | None = None) -> float:
     """Return the plug-in entropy of codes in nats (Eq. 3); a row stands for `weights` people."""
     cell = joint_codes(codes)
-    counts = totals(cell, int(cell.max()) + 1, _people(weights))
+    counts = totals(cell, int(cell.max()) + 1, weights)
     return float(np.log(counts.sum()) - sum_clogc(counts) / counts.sum())
 
 
@@ -217,8 +211,7 @@ class Cells:
 class CoalitionCells:
     """Cells of coalitions of data parties, each together with the task party.
 
-    A coalition's cells are split cells of a smaller one, so each is built by one pass over the
-    rows.
+    A coalition's cells are split cells of a smaller one: each is built by one pass over the rows.
 
     Parameters
     ----------
@@ -243,7 +236,7 @@ class CoalitionCells:
         self.names = tuple(given)
         self.label, self.n_labels = from_zero(label)
         self.parties = [from_zero(party) for party in parties]
-        self.weights = _people(weights)
+        self.weights = None if weights is None else np.asarray(weights, dtype=np.int64)
         self.rows = len(self.label)
         self.total = self.rows if self.weights is None else int(self.weights.sum())
         self._stack = [Cells(np.zeros(d, dtype=np.bool_), *from_zero(task))]
@@ -286,16 +279,6 @@ class CoalitionCells:
         return totals(key, size, self.weights), totals(both, found, self.weights)
 
 
-def _people(weights: ArrayLike | None) -> Ints | None:
-    """Return how many people each row stands for, or refuse fractions of them."""
-    given = np.asarray(weights)
-    if weights is None:
-        return None
-    if given.dtype.kind not in "biu":
-        raise ValueError(f"weights are {weights!s:.60}; expected whole numbers of people")
-    return given.astype(np.int64)
-
-
 def cells_of_table(
     tokens: ArrayLike, task_cells: ArrayLike, counts: ArrayLike, names: Sequence[str] | None = None
 ) -> CoalitionCells:
@@ -312,56 +295,49 @@ def cells_of_table(
     names : sequence of str, optional
         Names of the data parties.
     """
-    try:
-        cells, what, weights = np.asarray(tokens), np.asarray(task_cells), np.asarray(counts)
-    except ValueError as error:
-        raise ValueError("tokens, task_cells or counts are ragged; expected arrays") from error
-    shapes = cells.ndim == 2 and cells.shape[1] > 1 and weights.shape == (len(cells),)
-    if not shapes or what.shape[1:] != (2,):
+    cells = _whole_numbers("tokens", tokens, 2)
+    what = _whole_numbers("task_cells", task_cells, 2)
+    weights = _whole_numbers("counts", counts, 1)
+    if len(weights) != len(cells) or not weights.any() or what.shape[1] != 2 or cells.shape[1] < 2:
         raise ValueError(
             f"tokens have shape {cells.shape}, task_cells {what.shape} and counts {weights.shape}; "
-            "expected (C, 1 + d) with at least one data party, (T, 2), and (C,)"
+            "expected (C, 1 + d) with at least one data party, (T, 2), and (C,), not all 0"
         )
-    if any(array.dtype.kind not in "iu" for array in (cells, what, weights)):
-        raise ValueError("tokens, task_cells and counts must be whole numbers")
-    if (weights < 0).any() or not weights.any():
-        raise ValueError("counts must not be negative, and at least one must be positive")
-    cells, weights = cells[weights > 0].astype(np.int64), weights[weights > 0]
-    low, high = int(cells[:, 0].min()), int(cells[:, 0].max())
-    if low < 0 or high >= len(what):
+    cells, weights = cells[weights > 0], weights[weights > 0]
+    if cells[:, 0].max() >= len(what):
         raise ValueError(
-            f"the table has task tokens from {low} to {high} and task_cells {len(what)} rows; "
-            "tokens count from 0, and each needs its features and label"
+            f"tokens go up to {cells[:, 0].max()} and task_cells have {len(what)} rows"
         )
     task, label = what[cells[:, 0]].T
     return CoalitionCells(task, label, list(cells[:, 1:].T), weights, names)
 
 
+def _whole_numbers(name: str, values: Any, dimensions: int) -> Ints:
+    try:
+        array = np.asarray(values)
+    except ValueError:  # ragged
+        array = np.zeros(0)
+    if array.dtype.kind not in "iu" or array.ndim != dimensions or (array < 0).any():
+        raise ValueError(
+            f"{name} are {array.dtype}{list(array.shape)}; expected whole numbers from 0, of "
+            f"{dimensions} axes"
+        )
+    return array.astype(np.int64)
+
+
 def coalition_cells(x_task: Any, y: Any, parties: Any, bins: int, how: How) -> CoalitionCells:
-    """Return the cells of a call: those of :class:`CoalitionCells`, or those of the data."""
-    data = _vertical_data(x_task, y, parties)
-    if isinstance(data, CoalitionCells):  # the walk and the marks of a game are its own
-        columns = [code for code, _ in data.parties]
-        return CoalitionCells(data.task.key, data.label, columns, data.weights, data.names)
+    """Return the cells of a call: of data, of their parts, or those of :class:`CoalitionCells`."""
+    if isinstance(x_task, VerticalData | CoalitionCells) != (y is None and parties is None):
+        raise ValueError(
+            f"x_task is a {type(x_task).__name__}; expected the task party's columns with y and "
+            "parties, or VerticalData with nothing beside it"
+        )
+    if isinstance(x_task, CoalitionCells):  # the walk and the marks of a game are its own
+        columns = [code for code, _ in x_task.parties]
+        return CoalitionCells(x_task.task.key, x_task.label, columns, x_task.weights, x_task.names)
+    data = x_task if isinstance(x_task, VerticalData) else VerticalData(x_task, y, parties)
     task, label, others = data.codes(bins, how)
     return CoalitionCells(task, label, others, names=data.names)
-
-
-def _vertical_data(x_task: Any, y: Any, parties: Any) -> Any:
-    """Return the data of a call: the object that holds all of them, or one made of its parts."""
-    if not isinstance(x_task, VerticalData | CoalitionCells):
-        if y is None and parties is None:
-            raise ValueError(
-                f"x_task is a {type(x_task).__name__}; expected VerticalData, or the task party's "
-                "columns with y and parties"
-            )
-        return VerticalData(x_task, y, parties)
-    if any(part is not None for part in (y, parties)):
-        raise ValueError(
-            f"{type(x_task).__name__} holds the label, the parties and their names; pass nothing "
-            "beside it"
-        )
-    return x_task
 
 
 def cmi_game(
@@ -370,25 +346,15 @@ def cmi_game(
 ) -> Game:  # fmt: skip
     """Return the game of the data parties, ``v(D) = I(X_t X_D; Y)`` in nats (Eq. 5).
 
-    ``v`` of no data party is ``I(X_t; Y)`` (Eq. 7).
-
-    Parameters
-    ----------
-    x_task, y, parties, bins, how
-        As in :func:`mshapley_cmi`.
-    correction : {"plugin", "miller-madow"}
-        Plug-in entropies, or plus ``(K - 1) / 2n`` for `K` occupied cells (Miller 1955).
-
-    Returns
-    -------
-    Game
+    ``v`` of no data party is ``I(X_t; Y)`` (Eq. 7).  Entropies are plug-in ones, or by
+    "miller-madow" plus ``(K - 1) / 2n`` for `K` occupied cells (Miller 1955); the other arguments
+    are those of :func:`mshapley_cmi`.
     """
     choice("correction", correction, ("plugin", "miller-madow"))
-    return game_of_cells(coalition_cells(x_task, y, parties, bins, how), correction)
+    return _game_of_cells(coalition_cells(x_task, y, parties, bins, how), correction)
 
 
-def game_of_cells(cells: CoalitionCells, correction: str) -> Game:
-    """Return :func:`cmi_game` of cells."""
+def _game_of_cells(cells: CoalitionCells, correction: str) -> Game:
     n = cells.total
     labels = totals(cells.label, cells.n_labels, cells.weights)
     # in the form of what is taken off it, so that a constant column tells exactly nothing
@@ -414,53 +380,20 @@ def game_of_cells(cells: CoalitionCells, correction: str) -> Game:
     return Game(len(cells.parties), informations)
 
 
-def knn_game(data: VerticalData, seed: int = 0) -> Game:
-    """Return the game of the data parties with ``v(D) = I(X_t X_D; Y)`` from nearest neighbours.
-
-    Marginal contributions, differences of two such estimates, tend to be negative for noise, which
-    stretches all distances.  Data are numbers, none missing; each column is standardised.
-    """
-    task, label = standardise(data.x_task), label_codes(data.y)
-    named = zip(data.parties, data.names, strict=True)
-    parties = [standardise(x, name) for x, name in named]
-
-    def informations(rows: Coalitions) -> Utilities:
-        values = np.empty(len(rows))
-        for b, members in enumerate(rows):
-            chosen = [x for x, taken in zip(parties, members, strict=True) if taken]
-            points = np.concatenate([task, *chosen], axis=1)
-            values[b] = knn_information(points, label, seed=seed)
-        return values
-
-    return Game(len(parties), informations)
+def _affordable(n_players: int, work: float) -> bool:
+    return n_players <= MAX_TABLE_PLAYERS and 2.0**n_players * work <= EXACT_WORK
 
 
-class NullContributions:
-    """Marginal contributions of data parties beside their null, each worked out once.
+def _corrected(cells: CoalitionCells, estimator: Estimator | None, seed: int) -> PartyValues:
+    """Return Shapley values of marginal contributions, each less its null."""
+    d, label = len(cells.parties), cells.label
+    known: dict[tuple[bytes, int], tuple[float, float]] = {}
 
-    Attributes
-    ----------
-    master : float
-        The task party's own information, less its null.
-    """
-
-    def __init__(self, cells: CoalitionCells) -> None:
-        self.cells = cells
-        self._known: dict[tuple[bytes, int], tuple[float, float]] = {}
-        task = cells.task.key
-        plugin, mean = null_information(np.zeros_like(task), task, cells.label, cells.weights)
-        self.master = plugin - mean
-
-    @property
-    def evaluations(self) -> int:
-        """Distinct marginal contributions worked out."""
-        return len(self._known)
-
-    def marginal(self, members: NDArray[np.bool_], party: int) -> tuple[float, float]:
+    def marginal(members: NDArray[np.bool_], party: int) -> tuple[float, float]:
         """Return one contribution: plug-in, and corrected."""
         key = (members.tobytes(), int(party))
-        if key not in self._known:
-            base, label = self.cells.at(members), self.cells.label
+        if key not in known:
+            base = cells.at(members)
             if not base.pure:
                 base.key, base.size = densify(base.key, base.size)
                 some = np.empty(base.size, dtype=np.int64)  # the label of some row of each cell
@@ -468,26 +401,18 @@ class NullContributions:
                 base.pure = bool((some[base.key] == label).all())
             plugin = mean = 0.0
             if not base.pure:
-                codes, _ = self.cells.parties[party]
-                plugin, mean = null_information(base.key, codes, label, self.cells.weights)
-            self._known[key] = plugin, plugin - mean
-        return self._known[key]
+                codes, _ = cells.parties[party]
+                plugin, mean = null_information(base.key, codes, label, cells.weights)
+            known[key] = plugin, plugin - mean
+        return known[key]
 
-
-def _affordable(n_players: int, work: float) -> bool:
-    return n_players <= MAX_TABLE_PLAYERS and 2.0**n_players * work <= EXACT_WORK
-
-
-def _corrected(cells: CoalitionCells, estimator: Estimator | None, seed: int) -> PartyValues:
-    null = NullContributions(cells)
-    d = len(cells.parties)
     values, errors, freedom = np.zeros((d, 2)), np.zeros(d), np.full(d, np.inf)
     exact = estimator is None and _affordable(d, 2 * d * (cells.rows + 5000))
     if exact:
         weights = shapley_weights(d)
         for members in all_coalitions(d):
             for party in np.flatnonzero(~members):
-                values[party] += np.multiply(weights[members.sum()], null.marginal(members, party))
+                values[party] += np.multiply(weights[members.sum()], marginal(members, party))
     else:
         walks = _walks(estimator or PermutationSampling())
         orders = random_orders(Streams(seed).generator("fedvalue-walks"), walks, d)
@@ -495,17 +420,19 @@ def _corrected(cells: CoalitionCells, estimator: Estimator | None, seed: int) ->
         for step, order in zip(steps, orders, strict=True):
             before = np.zeros(d, dtype=np.bool_)
             for party in order:
-                step[party] = null.marginal(before, party)
+                step[party] = marginal(before, party)
                 before[party] = True
         values = steps.mean(axis=0)
         errors += steps[..., 1].std(axis=0, ddof=1) / np.sqrt(walks) if walks > 1 else np.nan
         freedom[:] = walks - 1 if walks >= FEWEST_UNITS else np.nan
     plugin, corrected = values.T
     found = Valuation(
-        corrected, errors, null.evaluations, null.evaluations, "", exact=exact,
+        corrected, errors, len(known), len(known), "", exact=exact,
         info={"plugin": plugin.tolist()}, degrees_of_freedom=freedom,
     )  # fmt: skip
-    return _party_values(found, "permutation", null.master, cells.names)
+    task = cells.task.key
+    told, chance = null_information(np.zeros_like(task), task, label, cells.weights)
+    return _party_values(found, "permutation", told - chance, cells.names)
 
 
 def _walks(sampler: Estimator) -> int:

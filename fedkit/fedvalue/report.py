@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +14,9 @@ from fedkit.extras import need
 from fedkit.fedvalue.information import PartyValues, cells_of_table
 from fedkit.fedvalue.protocol.parties import SecureCounts
 from fedkit.fedvalue.significance import Evidence, permutation_p_values
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["CORRECTIONS", "ValueReport", "assess"]
 
@@ -31,6 +33,8 @@ _LEGEND = {
     "p": "share of shuffles that tell as much beside the task party alone",
     "p (Holm)": "p adjusted for the number of parties: up to 0.05, more than chance",
 }
+#: digits of p-values, fewer than of values
+_SHORT = dict.fromkeys(("p", "p (Holm)"), "{:.4f}".format)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,129 +63,84 @@ class ValueReport:
     def _paid_but(self, odd: Any) -> tuple[str, ...]:
         return tuple(np.array(self.plugin.names)[(self.plugin.values > NOTHING) & odd].tolist())
 
-    def columns(self) -> dict[str, list[str]]:
-        """Return the printed table: title of a column, and its text for each party."""
-        values = {"plug-in": self.plugin}
+    def to_frame(self) -> pd.DataFrame:
+        """Return the printed table, one row per party."""
+        shown: dict[str, Any] = {"party": self.plugin.names, "plug-in": self.plugin.values}
         if self.corrected is not None:
-            values[self.corrected.correction] = self.corrected
-        shown = {"party": list(self.plugin.names)}
-        shown |= {title: _digits(of.values, 6) for title, of in values.items()}
-        for title, of in values.items():
-            if not of.exact:
-                which = f" ({title})" if len(values) > 1 else ""
-                shown[f"standard error{which}"] = _digits(of.standard_errors, 6)
+            shown[self.corrected.correction] = self.corrected.values
+        if not self.plugin.exact:
+            shown["standard error"] = (self.corrected or self.plugin).standard_errors
         if self.evidence is not None:
-            shown["p"] = _digits(self.evidence.p_values, 4)
-            shown["p (Holm)"] = _digits(self.evidence.adjusted, 4)
-        return shown
+            shown |= {"p": self.evidence.p_values, "p (Holm)": self.evidence.adjusted}
+        return need("pandas", "run").DataFrame(shown)
 
-    def lines(self) -> Iterator[str]:
-        """Yield what is printed: the checks, the values, what each column is, and warnings."""
-        shown = self.columns()
-        yield from _folded(self._checks())
-        yield from need("pandas", "run").DataFrame(shown).to_string(index=False).splitlines()
-        yield from _folded(self._remarks(list(shown)))
+    def __str__(self) -> str:
+        """Return what is printed: the checks, the values, what each column is, and warnings."""
+        table = self.to_frame()
+        values = table.to_string(index=False, float_format="{:.6f}".format, formatters=_SHORT)
+        above, below = map(_folded, self._checks()), map(_folded, self._remarks(map(str, table)))
+        return "\n".join([*above, "", values, *below])
+
+    __repr__ = __str__
 
     def _checks(self) -> Iterator[str]:
         counts = self.counts
-        many = f"{counts.queries} quer{'y' if counts.queries == 1 else 'ies'}"
-        if counts.blocks > 1:
-            many += f" in {counts.blocks} parts, the weakest"
-        elif counts.queries > len(counts.duplications):  # cell by cell
-            many += ", the first of each iteration"
+        parts = f" in {counts.blocks} parts, the weakest" if counts.blocks > 1 else ""
         copies, extra = (
             " and ".join(map(str, n)) for n in (counts.duplications, counts.artificial)
         )
         yield (
-            f"verified: {many} with {copies} copies of an ID and {extra} artificial IDs; "
-            f"{int(counts.counts.sum())} IDs counted"
+            f"verified (queries: {counts.queries}{parts}): {copies} copies of an ID, {extra} "
+            f"artificial IDs, {int(counts.counts.sum())} IDs counted"
         )
         yield f"checks that hold: {', '.join(counts.checks)}"
         chance = f"{counts.bound:.2g} at most" if counts.bound < 0.995 else "close to 1"
-        yield (
-            "a server that changed the table at all stayed undetected with probability " + chance
-        )
+        yield f"a server that changed the table at all stayed undetected with probability {chance}"
         if counts.bound > 0.05:
             yield "  (as many artificial IDs as there are rows, or more, lower it)"
-        yield ""
 
-    def _remarks(self, titles: list[str]) -> Iterator[str]:
+    def _remarks(self, titles: Iterable[str]) -> Iterator[str]:
         own = f"{self.plugin.task_value:.6f}"
         if self.corrected is not None:
             own += f"; {self.corrected.correction}: {self.corrected.task_value:.6f}"
         yield f"the task party's own columns tell {own}"
         yield ""
         yield f"values are information about {self.label} in nats (1 bit = 0.693)"
-        for title in titles[1:]:
-            what = "standard error" if title.startswith("standard error") else title
-            yield f"  {title}: {_LEGEND[what]}"
+        yield from (f"  {title}: {_LEGEND[title]}" for title in titles if title in _LEGEND)
         for name in self.doubtful:
-            at = self.plugin.names.index(name)
-            assert self.corrected is not None
             yield (
-                f"warning: {name} has {self.plugin.values[at]:.6f} by the plug-in and "
-                f"{self.corrected.values[at]:.6f} without chance: no reason to pay it"
+                f"warning: {name} is above 0 by the plug-in alone, and not without chance: no "
+                "reason to pay it"
             )
-        unproven = [name for name in self.unproven if name not in self.doubtful]
         if self.evidence is None:
             yield (
                 "warning: nothing is tested, and a party of pure noise has a corrected value above "
                 "0 in about half of all runs: test before you pay"
             )
-        elif unproven:
+        unproven = [name for name in self.unproven if name not in self.doubtful]
+        if unproven:
             yield (
                 f"warning: not shown to tell more than chance beside the task party (p (Holm) "
                 f"above {LEVEL}): {', '.join(unproven)}"
             )
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
-
     def to_json(self) -> dict[str, Any]:
         """Return all of it as plain lists, numbers and text."""
-        counts, names, evidence = self.counts, self.plugin.names, self.evidence
-
-        def by_party(numbers: Any) -> dict[str, float]:
-            return dict(zip(names, map(float, numbers), strict=True))
-
-        def values(of: PartyValues) -> dict[str, Any]:
-            return {
-                "correction": of.correction, "values": by_party(of.values),
-                "task_value": of.task_value, "exact": of.exact,
-                "standard_errors": None if of.exact else by_party(of.standard_errors),
-            }  # fmt: skip
-
-        tests = None if evidence is None else {
-            "given": evidence.given, "p": by_party(evidence.p_values),
-            "p_holm": by_party(evidence.adjusted),
-            "contributions": by_party(evidence.contributions),
-        }  # fmt: skip
+        counts, corrected, evidence = self.counts, self.corrected, self.evidence
         return {
-            "unit": "nats", "label": self.label, "parties": list(names),
-            "rows": int(counts.counts.sum()), "cells": len(counts.counts),
-            "plugin": values(self.plugin),
-            "corrected": None if self.corrected is None else values(self.corrected),
-            "tests": tests, "doubtful": list(self.doubtful),
-            "unproven": None if evidence is None else list(self.unproven),
+            "label": self.label, "rows": int(counts.counts.sum()), "cells": len(counts.counts),
+            "plugin": self.plugin.to_dict(),
+            "corrected": None if corrected is None else corrected.to_dict(),
+            "tests": None if evidence is None else evidence.to_frame().to_dict("list"),
+            "doubtful": self.doubtful, "unproven": self.unproven,
             "queries": counts.queries, "blocks": counts.blocks,
-            "duplications": list(counts.duplications), "artificial": list(counts.artificial),
+            "duplications": counts.duplications, "artificial": counts.artificial,
             "undetected_at_most": counts.bound,
         }  # fmt: skip
 
 
-def _digits(numbers: Any, places: int) -> list[str]:
-    return [f"{number:.{places}f}" for number in numbers]
-
-
-def _folded(lines: Iterable[str]) -> Iterator[str]:
-    fold = textwrap.TextWrapper(80, subsequent_indent="    ", break_on_hyphens=False)
-    for line in lines:
-        yield from fold.wrap(line) or [""]
+def _folded(line: str) -> str:
+    return textwrap.fill(line, 80, subsequent_indent="    ", break_on_hyphens=False)
 
 
 def assess(

@@ -12,20 +12,24 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.spatial import cKDTree
+from scipy.special import digamma
 
-from fedkit.checks import choice, whole
+from fedkit.checks import choice
 from fedkit.extras import need
 from fedkit.fedvalue.columns import label_codes
-from fedkit.fedvalue.corrections import JITTER, finite_numbers, in_range, ross
 from fedkit.streams import Streams
 
 __all__ = [
-    "MODELS", "Fitted", "KernelSVM", "draw_groups", "ensemble", "explain", "party_values", "train",
-    "vfps_scores",
+    "MODELS", "Fitted", "KernelSVM", "draw_groups", "ensemble", "explain", "party_values", "ross",
+    "train", "vfps_scores",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 How = Literal["together", "apart"]
+
+JITTER = 1e-10  # of a column's spread: breaks ties and changes no distance that matters
 
 MODELS = {"svm": "SVM", "gbt": "GBT", "lr": "LR", "rf": "RF", "nn": "NN"}
 """The paper's five models and their names in its tables."""
@@ -38,7 +42,7 @@ class KernelSVM:
     classes, many times as fast as scikit-learn's: an explainer asks for tens of thousands.
     """
 
-    def fit(self, x: Floats, y: NDArray[np.int64]) -> KernelSVM:
+    def fit(self, x: Floats, y: Ints) -> KernelSVM:
         """Train one machine per class, or a single one for two classes."""
         svc, many = need("sklearn.svm", "run").SVC, need("sklearn.multiclass", "run")
         self.gamma = 1.0 / (x.shape[1] * x.var())
@@ -59,7 +63,7 @@ class KernelSVM:
             [kernel(p, self.vectors, self.gamma) @ self.weights + self.intercepts for p in parts]
         )
 
-    def predict(self, x: Floats) -> NDArray[np.int64]:
+    def predict(self, x: Floats) -> Ints:
         return np.asarray(self.machines.predict(x))
 
 
@@ -80,20 +84,12 @@ class Fitted:
 
 
 def train(name: str, x: ArrayLike, y: ArrayLike, seed: int = 0) -> Fitted:
-    """Train one of the five models.
+    """Train one of the five models, a name of :data:`MODELS`, on ``float[n, f]``.
 
     SVM: RBF kernel, ``C = 1``.  GBT: XGBoost, 100 trees of depth 6, learning rate 0.3.  LR: L2
     penalty with ``C = 1``.  RF: 100 trees, grown out.  NN: one hidden layer of 64 ReLU units,
-    Adam, at most 500 epochs.
-
-    Parameters
-    ----------
-    name : str
-        A name of :data:`MODELS`.
-    x, y : arrays, shape (n, f) and (n,)
-        Labels are 0, 1, ..., each of them present.
-    seed : int
-        For the forest and the initial weights of the network.
+    Adam, at most 500 epochs.  Labels are 0, 1, ..., each of them present; `seed` is for the forest
+    and the initial weights of the network.
     """
     inputs, labels = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.int64)
     choice("name", name, tuple(MODELS))
@@ -121,21 +117,11 @@ def _model(name: str, seed: int) -> Any:
 
 
 def explain(fitted: Fitted, x: ArrayLike, background: ArrayLike, seed: int = 0) -> Floats:
-    """Return the SHAP values of some rows (Lundberg and Lee 2017).
+    """Return the SHAP values of some rows, ``float64[n, f, outputs]`` (Lundberg and Lee 2017).
 
-    Explained are margins or log-odds, for the forest probabilities.
-
-    Parameters
-    ----------
-    x, background : arrays, shape (n, f) and (b, f)
-        Rows to explain, and rows that stand for "feature unknown" (GBT and RF need none).
-    seed : int
-        Of the permutations.
-
-    Returns
-    -------
-    float64 array, shape (n, f, outputs)
-        One output for two classes (two for the forest), else one per class.
+    Explained are margins or log-odds, one output for two classes or one per class; for the forest
+    probabilities of each class.  Rows of `background` stand for "feature unknown" (GBT and RF need
+    none); `seed` is of the permutations.
     """
     rows, base = fitted.scaled(x), fitted.scaled(background)
     model = fitted.model
@@ -181,15 +167,9 @@ def _deep(shap: Any, network: Any, rows: Floats, base: Floats) -> Any:
 def party_values(phi: Floats, parties: Sequence[Sequence[int]], how: How = "together") -> Floats:
     """Return the SHAP value of each party: the mean size of what its features contribute.
 
-    Parameters
-    ----------
-    phi : float64[n, f, outputs]
-        From :func:`explain`.
-    parties : sequence of sequences of int
-        Columns of each party.
-    how : {"together", "apart"}
-        "together" takes the size of a party's sum over its features, as if they were one
-        (appendix D: "each party's aggregated feature"); "apart" adds the sizes of the features.
+    `phi` is from :func:`explain`, `parties` are the columns of each.  "together" takes the size of
+    a party's sum over its features, as if they were one (appendix D: "each party's aggregated
+    feature"); "apart" adds the sizes of the features.
     """
     own = [phi[:, list(p)] for p in parties]
     if choice("how", how, ("together", "apart")) == "together":
@@ -216,14 +196,36 @@ def draw_groups(parties: int, groups: int, seed: int = 0) -> list[int]:
 
     At least so many `groups`, of up to 62 parties.
     """
-    whole("parties", parties, 1, 62)
-    whole("groups", groups, 1)
     rng = Streams(seed).generator("vfps", "groups")
     drawn: list[int] = []
     everybody = (1 << parties) - 1
     while len(drawn) < groups or np.bitwise_or.reduce(drawn) != everybody:
         drawn.append(int(rng.integers(1, 1 << parties)))
     return drawn
+
+
+def ross(points: Floats, labels: Ints) -> float:
+    """Return Ross's estimate of ``I(X; Y)`` for numbers and a discrete label, in nats (Ross 2014).
+
+    The mean over rows of ``psi(N) - psi(N_q) + psi(k) - psi(m_q)``: ``N_q`` rows have the label
+    of row `q`, and ``m_q`` other rows of any label are no farther than the k-th nearest of them (k
+    is 3, or less where a label has few rows).  Every label has two rows or more.
+    """
+    if not len(points):
+        return 0.0
+    sizes = np.bincount(labels)
+    reach, k = np.empty(len(points)), np.empty(len(points))
+    for label in np.flatnonzero(sizes):
+        own = labels == label
+        nearest = min(3, int(sizes[label]) - 1)
+        tree = cKDTree(points[own])
+        reach[own] = tree.query(points[own], k=[nearest + 1])[0][:, 0]  # the first is the row
+        k[own] = nearest
+    # a hair more than the distance, so that the k-th neighbour itself counts; less the row
+    tree = cKDTree(points)
+    m = tree.query_ball_point(points, reach * (1 + 1e-12), return_length=True) - 1
+    terms = digamma(len(points)) - digamma(sizes[labels]) + digamma(k) - digamma(np.maximum(m, 1))
+    return float(terms.mean())
 
 
 def vfps_scores(
@@ -237,11 +239,11 @@ def vfps_scores(
     """
     label = label_codes(y)
     used = np.bincount(label)[label] > 1  # a label of one row has no neighbour
-    tables = [finite_numbers(x, f"party {i + 1}")[used] for i, x in enumerate(parties)]
+    tables = [np.asarray(x, dtype=np.float64)[used] for x in parties]
     drawn = draw_groups(len(tables), groups, seed)
     information = {}
     for group in sorted(set(drawn)):
-        x = in_range(np.column_stack([x for i, x in enumerate(tables) if group >> i & 1]))
+        x = np.column_stack([x for i, x in enumerate(tables) if group >> i & 1])
         spread = x.std(axis=0)
         x = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
         x += JITTER * Streams(seed).generator("vfps", "ties").normal(size=x.shape)

@@ -28,15 +28,10 @@ def claims(
 ) -> tuple[Codes, npt.NDArray[np.bool_]]:
     """Return what the task party makes of a table of exact counts, some of which may be missing.
 
-    `sizes` are the rows in each of its cells, ``int64[T]``, which it knows by itself.
-
-    Returns
-    -------
-    best : int64[T, d]
-        For each of its cells and each data party the cell that most of the people left there have,
-        the first one of several; -1 where nobody is left.
-    certain : bool[T, d]
-        Whether all its rows are there, and in one cell of the data party.
+    `sizes` are the rows in each of its cells, ``int64[T]``, which it knows by itself.  Returned
+    are, for each of its cells and each data party (``[T, d]``), the cell that most of the people
+    left there have, the first of several, or -1 where nobody is left; and whether that is certain:
+    all rows are there, and in one cell of the data party.
     """
     rows = np.asarray(sizes, dtype=np.int64)
     here = counts > 0
@@ -55,19 +50,19 @@ def claims(
 
 @dataclass(frozen=True)
 class Leak:
-    """How much a table gives away.
+    """How much a table gives away: shares of people, or of pairs (person, data party).
 
     Attributes
     ----------
     unique : float
-        Share of people who are alone in their cell of the task party.
+        People who are alone in their cell of the task party.
     certain : float
-        Share of (person, data party) of whom the task party knows the cell for certain.
+        Pairs of which the task party knows the cell for certain.
     guessed : float
-        Share of whom its best guess is right: the cell that most have who are left in the person's
+        Pairs of which its best guess is right: the cell that most have who are left in the person's
         own cell, and the data party's most frequent one where nobody is left.
     blind : float
-        Share of whom that most frequent cell is right, a guess that needs no counts.
+        Pairs of which that most frequent cell is right, a guess that needs no counts.
     """
 
     unique: float
@@ -83,9 +78,8 @@ def measure(
     """Let the task party conclude what it can about its own rows, and mark it with the truth.
 
     `task` is the cell (x_t, y_t) of each person, `parties` the true cells at each data party,
-    numbered as in the table that the task party was given.  `sizes` are the rows that it put into
-    each of its cells, with the decoys; by default those of `task`.  With counts that are not
-    `exact`, but noisy, nothing is certain.
+    numbered as in the table.  `sizes` are the rows in each of its cells, with the decoys; by
+    default those of `task`.  With counts that are not `exact`, but noisy, nothing is certain.
     """
     own = np.bincount(task)
     best, certain = claims(cells, counts, own if sizes is None else sizes)

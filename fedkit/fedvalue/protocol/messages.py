@@ -59,6 +59,8 @@ class Job:
     id: str
     parties: tuple[str, ...]
     envelopes: Mapping[str, bytes] = field(default_factory=dict)
+    #: how :mod:`fedkit.fedvalue.http` writes one as JSON
+    __pydantic_config__ = {"ser_json_bytes": "base64", "val_json_bytes": "base64"}  # noqa: RUF012
 
 
 @dataclass(frozen=True)
@@ -68,17 +70,16 @@ class Order:
     Attributes
     ----------
     duplications, artificial : int
-        q, copies of each ID (Definition 6), and n_r, artificial IDs (Definition 8), which follow
-        from the key and the job's name.
+        q, copies of each ID (Definition 6), and n_r, artificial IDs (Definition 8).
     cell : int or None
         The cell that the job asks for (the printed protocol), or None for the whole table.
     hardened : bool
-        IDs are encrypted under a key of this job and not of the federation, each party adds up to
-        255 private IDs that nobody else has, and the report is as long for every n_r.
+        IDs are encrypted under a key of this job, each party adds up to 255 private IDs that nobody
+        else has, and the report is as long for every n_r.
     tokens : {"row", "cell"}
         A token of its own for every encrypted ID, or one for every cell.
     block, blocks : int
-        The job asks for the IDs of this part, from 0, of so many: a power of two, so that parts of
+        The part of the IDs that is asked for, from 0, of so many: a power of two, so that parts of
         two jobs lie within each other or apart, and never differ by one person.
     """
 
@@ -153,10 +154,9 @@ class Report:
     ----------
     rows : int
         Number of real rows of the party.
-    digest : bytes
-        Keyed digest of its set of IDs: equal sets, equal digests.
-    assignment : bytes
-        Digest of who is in which of its cells, under its own secret.
+    digest, assignment : bytes
+        Keyed digest of its set of IDs: equal sets, equal digests; and, under its own secret, of who
+        is in which of its cells.
     cells : int64[T]
         Cell that each token stands for; -1 for tokens of private IDs only.
     margin : int64[T]
@@ -256,8 +256,6 @@ def _packed(kind: bytes, numbers: Sequence[int], *parts: bytes | npt.NDArray[Any
 
 
 def _opened(kind: bytes, numbers: int, data: bytes | bytearray) -> tuple[Any, memoryview]:
-    if not isinstance(data, bytes | bytearray | memoryview):
-        raise MessageError(f"a message is a {type(data).__name__}; expected bytes")
     end = 4 + 4 * numbers
     if data[:4] != kind or len(data) < end:
         raise MessageError(

@@ -7,7 +7,6 @@ printed, or the whole table; with the paper's checks alone, or hardened by ours.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import secrets
 import time
@@ -23,11 +22,7 @@ from fedkit.checks import choice, flag, having, one_line, whole
 from fedkit.fedvalue.columns import How, VerticalData
 from fedkit.fedvalue.information import PartyValues, mshapley_from_table
 from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples
-from fedkit.fedvalue.protocol.crypto import (
-    Stream,
-    derive,
-    seal,
-)
+from fedkit.fedvalue.protocol.crypto import Stream, derive, seal
 from fedkit.fedvalue.protocol.messages import (
     KEY_BYTES,
     MOST,
@@ -75,25 +70,22 @@ class SecureCounts:
     Attributes
     ----------
     cells : int64[C, 1 + d], counts : int64[C]
-        Joint cells that occur, by the cell of the task party and of each data party, and N of
-        each.  A data party's cells go by numbers whose meaning it keeps to itself.
+        Joint cells that occur, by the cell of the task party and of each data party, which goes by
+        numbers that only this party understands; and N of each.
     task_cells : int64[T, 2]
         Codes (x_t, y_t) that each cell of the task party stands for.
     parties : tuple of str
         The task party, then the data parties.
     duplications, artificial : tuple of int
-        q and n_r of each iteration: in blocks those of the weakest, where a lie passes most likely;
-        cell by cell those of the first query of each.
-    queries : int
-        Jobs that the server was given.
+        q and n_r of each iteration; in blocks of the weakest, cell by cell of the first query.
+    queries, blocks : int
+        Jobs that the server was given, and parts that were counted by themselves.
     bound : float
         Probability, at most, with which a lying server could have changed this table undetected
         (:func:`.verification.known_answers`); 1, which says nothing, unless whole tables are
         counted, hardened, with a token for every row.
     checks : tuple of str
         What held in every answer.
-    blocks : int
-        Parts that were counted and checked by themselves.
     """
 
     cells: Codes
@@ -138,7 +130,8 @@ class TaskParty(Party):
         Range, both ends included, of q and n_r; drawn anew for each query and told to nobody but
         the parties.  Hardened, the q of different iterations differ where the range allows it.
     variant : {"table", "cells"}
-        The whole table in one query per iteration, or a query per cell as printed.
+        The whole table in one query per iteration, or a query per cell as printed, for which
+        `n_cells` says how many cells each data party has.
     hardened : bool
         Fresh keys, padding, hidden tokens, and checks of total and margins.  Nothing is proven of
         it cell by cell, where a server that knows the true table can deceive.
@@ -147,8 +140,6 @@ class TaskParty(Party):
     blocks : int
         Whole tables only: the IDs are cut by their hashes into so many parts, a power of two, each
         counted and checked by itself, for less memory.  Parties refuse less than 1,000 rows a part.
-    n_cells : mapping of str to int, optional
-        Cells of each data party, which ``variant="cells"`` must know to ask for them.
     """
 
     def __init__(
@@ -189,14 +180,14 @@ class TaskParty(Party):
         self._runs = 0
 
     def count(
-        self, counter: Counter, *, wait: Callable[[], object] | None = None, timeout: float = 600.0
-    ) -> SecureCounts:
+        self, counter: Counter, *, wait: Callable[[], object] = lambda: time.sleep(0.05),
+        timeout: float = 600.0,
+    ) -> SecureCounts:  # fmt: skip
         """Have the server count, check every answer, and return the table.
 
         Each call has jobs, keys and random numbers of its own; another object with the same secret
-        repeats them.  A server that has forgotten a job gets the same job again: nothing is drawn
-        anew, or a server could fail until it likes the draw.  While uploads are missing `wait` is
-        called, which by default sleeps 0.05 s, for `timeout` seconds a query.
+        repeats them, and a server that has forgotten a job gets the same job again.  While uploads
+        are missing `wait` is called, for `timeout` seconds a query.
 
         Raises
         ------
@@ -208,16 +199,14 @@ class TaskParty(Party):
         self._runs += 1
         session = random.bytes(8).hex()
         queries = self._queries(random)
-        wait = wait or functools.partial(time.sleep, 0.05)
         tables: dict[int, Counts] = {}  # of each block
         single: dict[int, list[tuple[Counts, list[Report]]]] = {}  # cells of each iteration
         drawn: dict[int, dict[int, Order]] = {}  # the first of each iteration, by block
-        first: list[bytes] = []
+        first: list[Report] = []
         for number, query in enumerate(queries):
             counts, reports = self._asked(f"{session}-{number}", query, counter, wait, timeout)
-            now = [report.assignment for report in reports]
-            first = first or now
-            self._refuse_changed(now, first)
+            first = first or reports
+            self._refuse_changed(reports, first)
             order, iteration = query.order, query.iteration
             drawn.setdefault(order.block, {}).setdefault(iteration, order)
             if query.cell is None:
@@ -343,15 +332,14 @@ class TaskParty(Party):
         drawn = [(order.duplications, order.artificial) for order in orders]
         return known_answers(sizes[sizes > 0].tolist(), *zip(*drawn, strict=True))
 
-    def _refuse_changed(self, now: Sequence[bytes], first: Sequence[bytes]) -> None:
+    def _refuse_changed(self, now: Sequence[Report], first: Sequence[Report]) -> None:
         """Blocks and iterations are merged by the numbers of the cells, which must stay."""
-        both = zip(self.parties, now, first, strict=True)
-        changed = ", ".join(repr(name) for name, new, old in both if new != old)
-        if changed:
-            raise PartyChanged(
-                f"the cells of {changed} have changed during the run: its secret was lost, or it "
-                "came back with other columns, bins or rows; run again"
-            )
+        for name, new, old in zip(self.parties, now, first, strict=True):
+            if new.assignment != old.assignment:
+                raise PartyChanged(
+                    f"the cells of {name!r} have changed during the run: its secret was lost, or "
+                    "it came back with other columns, bins or rows; run again"
+                )
 
 
 def count_securely(
@@ -423,10 +411,6 @@ def parties_of(
     key = derive(root, "key")
     who = Roster.of("every party", np.arange(len(y)) if ids is None else ids, key)  # hashed once
     titles = tuple(names) if names else tuple(f"party {i + 1}" for i in range(len(cells)))
-    if "task" in titles:
-        raise ValueError(
-            'a data party is named "task", and that is the task party here; name it otherwise'
-        )
     others = [
         DataParty(name, who, column, key, secret=derive(root, "secret", name))
         for name, column in zip(titles, cells, strict=True)

@@ -90,16 +90,12 @@ class Party:
     ids : sequence of str, int or bytes, or Roster
         Who its rows are, in any order; each once.
     cells : int array[n]
-        Cell of each row: one code for all the discretised columns together.
+        Cell of each row: one code for all the discretised columns together.  ``levels`` has the
+        code of the party's cell that goes by each number, its own secret.
     key, secret : bytes
         32 bytes that the parties share, and 32 of its own, from which all its random choices
         follow: with the same secret it answers a job with the same bytes.  A task party needs a
         new one for every run.
-
-    Attributes
-    ----------
-    levels : int64[n_cells]
-        Code of the party's cell that goes by each number: its own secret.
     """
 
     def __init__(self, name: str, ids: Any, cells: Any, key: bytes, *, secret: bytes | None = None):

@@ -88,11 +88,7 @@ def check_counts(table: Table, reports: Sequence[Report], order: Order, iteratio
 
     The table must be of tokens that were sent ("well-formed"), and each artificial ID in it under
     the very tokens that the parties gave it ("non-negativity"); then comes "divisibility".
-
-    Returns
-    -------
-    cells : int64[C, P], counts : int64[C]
-        Cells with at least one row, in ascending order, and N of each.
+    Returned are the cells with at least one row, ``int64[C, P]``, ascending, and N of each.
     """
     if table.tokens.shape[1] != len(reports):
         detail = f"tuples have {table.tokens.shape[1]} tokens for {len(reports)} parties"
@@ -146,10 +142,10 @@ def check_margins(
     columns: Sequence[npt.NDArray[np.integer]], counts: npt.NDArray[np.int64],
     margins: Sequence[npt.NDArray[np.int64]], parties: Sequence[str], iteration: int,
 ) -> None:  # fmt: skip
-    """Compare the "total" and every "margin" with what the parties know of themselves.
+    """Compare the "total" and every "margin" with what the parties know of themselves (ours).
 
-    Not in the paper.  The parties hold the same IDs, so all that each sent and all that it shares
-    must have been counted, under its own tokens.
+    The parties hold the same IDs, so all that each shares must have been counted, under its own
+    tokens.
     """
     total, expected = int(counts.sum()), int(margins[0].sum())
     if total != expected:
@@ -180,11 +176,7 @@ def best_shift(
 
     It bets on the *direction* of (q_1, ..., q_tau), drawn uniformly from this range, with
     `distinct` without replacement, and shifts one count by a multiple of it that every q divides.
-
-    Returns
-    -------
-    float, tuple of int
-        The probability of passing, and what to add in each iteration.
+    Returned are the probability of passing, and what to add in each iteration.
     """
     low, high = duplications
     draws: Iterable[tuple[int, ...]] = itertools.product(range(low, high + 1), repeat=iterations)
