@@ -85,6 +85,27 @@ def test_lockstep_is_the_plain_loop(problem):
     assert_same_answers(last[:, 0], together[:, -1], len(f.y_test))
 
 
+def test_one_that_overflows_leaves_its_neighbours_alone(problem):
+    f, arch = problem
+    sizes = np.zeros((3, 2, 4), dtype=np.int64)
+    sizes[1] = f.sizes
+    wild = fk.LocalSGD(lr=1e30, batch_size=7)
+    found = train_with_sizes(f, arch, wild, sizes, device="cpu")
+    assert (found[0] == found[2]).all()
+    assert (found[0] != found[1]).all()
+    assert found[1, -1] == pytest.approx(float((f.y_test == 0).double().mean()))  # the first class
+
+
+def test_who_weighs_nothing_may_overflow(problem):
+    f, arch = problem
+    f, found = f.with_transforms({1: lambda x, y, rng: (1e30 * x, y)}), []
+    for used in (f.sizes, f.sizes * [1, 0, 1, 1]):
+        one = used[None, None]
+        found.append(train_with_sizes(f, arch, LOCAL, one, device="cpu", weights=[[1, 0, 1, 1]]))
+    assert_same_answers(*found, len(f.y_test))
+    assert found[0].item() > 0.3  # it has learnt
+
+
 def test_sizes_are_uniform_shares_and_grow_by_prefix():
     sizes = np.array([100, 300, 50])
     drawn = sample_sizes(sizes, 200, 10, seed=3)

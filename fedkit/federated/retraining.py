@@ -13,10 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.checks import brief, choice, flag, function, having, whole
+from fedkit.checks import brief, flag, function, having, whole
 from fedkit.extras import bar
 from fedkit.federated.federation import Federation
-from fedkit.federated.sample_space import SampleSpace, in_sample_space, plain_and_dense
 from fedkit.games.coalitions import Coalitions
 from fedkit.games.game import Game
 from fedkit.learning.device import find_device
@@ -53,7 +52,6 @@ def train_with_sizes(
     seed: int = 0,
     every_round: bool = True,
     device: str | torch.device | None = None,
-    path: Literal["auto", "weights", "samples"] = "auto",
     progress: bool = False,
     weights: npt.ArrayLike | None = None,
     utility: Literal["accuracy"] | Score = "accuracy",
@@ -72,8 +70,6 @@ def train_with_sizes(
         Root seed of the initial model, which all B federations share.
     every_round : bool
         False: test after the last round only.
-    path : {"auto", "weights", "samples"}
-        Local training by ``fk.train_clients``, or in sample space; "auto" takes what is faster.
     weights : float array (B, n), optional
         Weights of the clients' models in the place of the used sizes, at least 0; in each round
         they are shared out among those who use data.
@@ -89,27 +85,15 @@ def train_with_sizes(
     Raises
     ------
     ValueError
-        If sizes have the wrong shape, a client is asked for more than it has, or `path` is
-        "samples" for a network or an optimiser that it cannot serve.
+        If sizes have the wrong shape, or a client is asked for more than it has.
     """
     _check_parts(federation, architecture, local)
     used = check_sizes(federation, sizes)
-    choice("path", path, ("auto", "weights", "samples"))
     flag("every_round", every_round)
-    if path == "samples" and not plain_and_dense(architecture, local):
-        raise ValueError(
-            f'path is "samples" for {architecture.name}; it needs linear layers and plain SGD by '
-            'epochs: take path="weights"'
-        )
     place = find_device(device)
     test = Evaluator(architecture, federation.x_test, federation.y_test, utility, device=place)
     mass = used if weights is None else _check_weights(weights, used)
-    if path == "auto":
-        cheaper = in_sample_space(architecture, local, int(federation.sizes.max()))
-        path = "samples" if cheaper and place.type == "cpu" else "weights"
-    advance = _on_weights(federation, architecture, local, place, seed)
-    if path == "samples":
-        advance = _in_sample_space(federation, architecture, local, place, advance)
+    data = [federation.client_data(i) for i in range(federation.n_clients)]
     start = architecture.init(Streams(seed).generator("model"))
     models = start.repeat(len(used), 1)
     chance = float((federation.y_test == 0).double().mean())
@@ -117,8 +101,18 @@ def train_with_sizes(
     for t in bar(range(used.shape[1]), progress, "round"):
         total = mass[:, t].sum(axis=1, keepdims=True)
         share = np.divide(mass[:, t], total, out=np.zeros(mass[:, t].shape), where=total > 0)
-        busy = torch.from_numpy(total[:, 0] > 0)
-        models[busy] = advance(models, used[:, t] * (mass[:, t] > 0), share, t)[busy]
+        busy, taking = total[:, 0] > 0, used[:, t] * (mass[:, t] > 0)
+        jobs, clients = np.nonzero(taking)
+        first = zip(clients, taking[jobs, clients], strict=True)
+        parts = [(data[i][0][:amount], data[i][1][:amount]) for i, amount in first]
+        begun, rngs = models[jobs], [InOrder()] * len(jobs)
+        ended = train_clients(architecture, begun, parts, local, rngs, device=place)
+        if federation.attacks:
+            streams = Streams(seed).child("round", t)
+            ended = begun + federation.sent(ended - begun, clients.tolist(), streams)
+        weight = torch.as_tensor(share[jobs, clients], dtype=torch.float32)[:, None]
+        mean = torch.zeros_like(models).index_add_(0, torch.from_numpy(jobs), weight * ended)
+        models[busy] = mean[busy]
         if every_round or t + 1 == used.shape[1]:
             found = test.utilities(models)
             accuracy.append(np.nan_to_num(found, nan=chance) if utility == "accuracy" else found)
@@ -160,65 +154,6 @@ def _check_weights(weights: npt.ArrayLike, used: IntArray) -> FloatArray:
             "numbers of at least 0"
         )
     return np.asarray(given[:, None] * (used > 0))
-
-
-Advance = Callable[[Tensor, IntArray, FloatArray, int], Tensor]
-
-
-def _on_weights(
-    federation: Federation,
-    arch: Model,
-    local: LocalSGD,
-    device: torch.device,
-    seed: int,
-) -> Advance:
-    """A round: models ``[B, P]``, sizes and shares ``[B, n]`` to the clients' means ``[B, P]``."""
-    data = [federation.client_data(i) for i in range(federation.n_clients)]
-    order = InOrder()
-
-    def advance(models: Tensor, used: IntArray, shares: FloatArray, t: int) -> Tensor:
-        jobs = np.argwhere(used > 0)
-        amounts = used[jobs[:, 0], jobs[:, 1]]
-        parts = [(data[i][0][:k], data[i][1][:k]) for i, k in zip(jobs[:, 1], amounts, strict=True)]
-        owner = torch.from_numpy(jobs[:, 0])
-        ended = train_clients(arch, models[owner], parts, local, [order] * len(jobs), device=device)
-        if federation.attacks:
-            honest, streams = ended - models[owner], Streams(seed).child("round", t)
-            ended = models[owner] + federation.sent(honest, jobs[:, 1].tolist(), streams)
-        share = torch.as_tensor(shares[jobs[:, 0], jobs[:, 1]], dtype=torch.float32)
-        return torch.zeros_like(models).index_add_(0, owner, share[:, None] * ended)
-
-    return advance
-
-
-def _in_sample_space(
-    federation: Federation,
-    arch: Model,
-    local: LocalSGD,
-    device: torch.device,
-    on_weights: Advance,
-) -> Advance:
-    """The same round, client by client in sample space, but for those who attack by updates."""
-    tamper = np.isin(np.arange(federation.n_clients), list(federation.attacks))
-    clients = [
-        SampleSpace(arch, federation.client_data(i), local, device)
-        for i in range(federation.n_clients)
-    ]
-
-    def advance(models: Tensor, used: IntArray, shares: FloatArray, t: int) -> Tensor:
-        start = arch.split(models.to(device))
-        total = [tensor.clone() for tensor in start]
-        share = torch.from_numpy(shares).to(models)
-        for i, client in enumerate(clients):
-            if not tamper[i]:
-                client.add_updates(start, used[:, i], share[:, i].to(device), total)
-        found = arch.flatten(total).cpu()
-        if tamper.any():
-            sent = on_weights(models, used * tamper, shares, t)
-            found += sent - share[:, tamper].sum(dim=1, keepdim=True) * models
-        return found
-
-    return advance
 
 
 #: :func:`train_with_sizes`, or what stands in its place and remembers
