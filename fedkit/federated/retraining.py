@@ -11,7 +11,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from fedkit.checks import brief, flag, function, having, whole
 from fedkit.extras import bar

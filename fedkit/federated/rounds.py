@@ -335,9 +335,9 @@ def check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> In
 
 def values_of(strategy: Strategy, rounds: Sequence[Round]) -> list[Valuation]:
     """Return the values of the participants of each round, or refuse what are none."""
-    policy, before = _name(strategy.value), [_versions(r) for r in rounds]
+    policy, before = _name(strategy.value), _versions(rounds)
     valuations = strategy.value(rounds)
-    if before != [_versions(r) for r in rounds]:
+    if before != _versions(rounds):
         raise ValueError(
             f"{policy} changed the updates or the base of round {rounds[0].index + 1} in place; "
             "work on a clone: what it is handed is what is aggregated"
@@ -362,6 +362,11 @@ def values_of(strategy: Strategy, rounds: Sequence[Round]) -> list[Valuation]:
                 "expected finite numbers (an estimator needs a budget with which it sees everybody)"
             )
     return valuations
+
+
+def _versions(rounds: Sequence[Round]) -> list[int]:
+    """How often the tensors of rounds were changed; tensors of inference mode do not count."""
+    return [x._version for r in rounds for x in (r.base, r.updates) if not x.is_inference()]
 
 
 def next_model(strategy: Strategy, table: ClientTable, r: Round, valuation: Valuation) -> Tensor:
@@ -390,18 +395,7 @@ def _check_probed(probed: Any, taken: Mapping[str, Any]) -> dict[str, Any]:
     return {name: np.asarray(value).tolist() for name, value in probed.items()}
 
 
-def _versions(r: Round) -> tuple[int, ...]:
-    """How often the tensors of a round were changed; tensors of inference mode do not count."""
-    return tuple(x._version for x in (r.base, r.updates) if not x.is_inference())
-
-
 # ---------------------------------------------------------------------------------- the loop
-
-
-_NO_VALIDATION = (
-    "the federation holds no validation data, and this strategy scores models on them: give it "
-    "some, or take one that does not"
-)
 
 
 class Missing:
@@ -416,132 +410,85 @@ class Missing:
         raise ValueError(self._sentence)
 
 
-@dataclass
-class _Replicate:
-    """One federation with what its server keeps between rounds."""
-
-    federation: Federation
-    seed: int
-    evaluator: Evaluator
-    test: Evaluator
-    table: ClientTable
-    model: Tensor
-
-    def stream(self, t: int) -> Streams:
-        return Streams(self.seed).child("round", t)
-
-    def losses(self, ids: IntArray) -> FloatArray:
-        """Mean loss of the global model on the data of some clients, which must own data."""
-        found = []
-        for i in ids:
-            x, y = self.federation.client_data(int(i))
-            own = Evaluator(self.test.model, x, y, "negative_loss", device=self.test.device)
-            found.append(-own.utilities(self.model[None])[0])
-        return np.array(found, np.float64)
+_NO_VALIDATION = (
+    "the federation holds no validation data, and this strategy scores models on them: give it "
+    "some, or take one that does not"
+)
 
 
-@dataclass
-class _Run:
-    """Replicates in lockstep."""
+class _Server:
+    """What the server of one federation keeps, and its part of a round."""
 
-    model: Model
-    strategy: Strategy
-    plan: Plan
-    device: torch.device
-    probe: Probe | None
-    attack: Attack | None
-    replicates: list[_Replicate] = field(default_factory=list)
-    history: History = field(default_factory=History)
-    clock: float = 0.0
-
-    def add(self, f: Federation, seed: int) -> None:
+    def __init__(
+        self, f: Federation, model: Model, strategy: Strategy, plan: Plan, seed: int, device: Any
+    ) -> None:
         if not (f.sizes > 0).any():
             raise ValueError("no client of this federation owns data; nothing can be trained")
         if not len(f.y_test):
             raise ValueError("the federation has no test data, on which models are scored")
-        check_batches(self.model, self.plan.local, f.sizes.tolist())
-        judge = partial(Evaluator, self.model, device=self.device)
-        evaluator: Any = Missing(_NO_VALIDATION)
+        check_batches(model, plan.local, f.sizes.tolist())
+        self.federation, self.plan, self.streams = f, plan, Streams(seed)
+        self.judge = partial(Evaluator, model, device=device)
+        self.evaluator: Any = Missing(_NO_VALIDATION)
         if len(f.y_val):
-            evaluator = judge(f.x_val, f.y_val, self.plan.utility)
-        tests = [  # one test set on the device for all
-            r.test
-            for r in self.replicates
-            if r.federation.x_test is f.x_test and r.federation.y_test is f.y_test
-        ]
-        test = tests[0] if tests else judge(f.x_test, f.y_test)
-        table = ClientTable.new(f.sizes, f.label_counts, self.strategy.outputs)
-        start = self.model.init(Streams(seed).generator("model")).to(self.device)
-        replicate = _Replicate(f, seed, evaluator, test, table, start)
-        table.losses = replicate.losses
-        self.replicates.append(replicate)
+            self.evaluator = self.judge(f.x_val, f.y_val, plan.utility)
+        self.test = self.judge(f.x_test, f.y_test)
+        self.table = ClientTable.new(f.sizes, f.label_counts, strategy.outputs)
+        self.table.losses = self.losses
+        self.model = model.init(self.streams.generator("model")).to(device)
 
-    def lap(self, phase: str | None = None) -> None:
-        """Charge the time since the last lap to a phase."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        now = time.perf_counter()
-        if phase is not None:
-            self.history.seconds[phase] = self.history.seconds.get(phase, 0.0) + now - self.clock
-        self.clock = now
+    def losses(self, ids: IntArray) -> FloatArray:
+        """Mean loss of the global model on the data of some clients, which must own data."""
+        owns = (self.federation.client_data(int(i)) for i in ids)
+        judges = [self.judge(*own, "negative_loss") for own in owns]
+        return -np.array([judge.utilities(self.model[None])[0] for judge in judges])
 
-    def round(self, t: int) -> None:
-        """Play one round of all replicates."""
-        self.lap()
-        chosen = [self.select(replicate, t) for replicate in self.replicates]
-        trained = self.train(chosen, t)
-        self.lap("train")
-        rounds = [
-            self.received(replicate, ids, updates, t)
-            for replicate, ids, updates in zip(self.replicates, chosen, trained, strict=True)
-        ]
-        valuations = values_of(self.strategy, rounds)
-        self.lap("value")
-        for replicate, r, valuation in zip(self.replicates, rounds, valuations, strict=True):
-            replicate.model = next_model(self.strategy, replicate.table, r, valuation)
-            self.write(replicate, r, valuation)
-        self.lap("aggregate and test")
+    def select(self, policy: Select, t: int) -> IntArray:
+        self.table.round = t
+        rng = self.streams.child("round", t).generator("select")
+        ids = policy(self.table, self.plan.participants, rng)
+        return check_selection(policy, ids, self.federation.n_clients)
 
-    def select(self, replicate: _Replicate, t: int) -> IntArray:
-        replicate.table.round = t
-        rng = replicate.stream(t).generator("select")
-        ids = self.strategy.select(replicate.table, self.plan.participants, rng)
-        return check_selection(self.strategy.select, ids, replicate.federation.n_clients)
-
-    def train(self, chosen: Sequence[IntArray], t: int) -> list[Tensor]:
-        """Local training of all participants of all replicates; updates [k, P] per replicate."""
-        jobs = [(r, int(i)) for r, ids in zip(self.replicates, chosen, strict=True) for i in ids]
-        start = torch.stack([r.model for r, _ in jobs])
-        data = [r.federation.client_data(i) for r, i in jobs]
-        rngs = [r.stream(t).generator("client", i) for r, i in jobs]
-        ended = train_clients(self.model, start, data, self.plan.local, rngs, device=self.device)
-        return list((ended.to(self.device) - start).split([len(ids) for ids in chosen]))
-
-    def received(self, replicate: _Replicate, ids: IntArray, updates: Tensor, t: int) -> Round:
+    def received(
+        self, architecture: Model, ids: IntArray, updates: Tensor, t: int, attack: Attack | None
+    ) -> Round:
         """The round as it reaches the server: after attacks, and without broken updates."""
-        updates = replicate.federation.sent(updates, ids.tolist(), replicate.stream(t))
+        streams = self.streams.child("round", t)
+        updates = self.federation.sent(updates, ids.tolist(), streams)
         r = Round(
-            t, self.model, replicate.model, updates, ids, replicate.table.sizes[ids],
-            replicate.evaluator, self.plan.local, self.plan.weighting, replicate.stream(t),
+            t, architecture, self.model, updates, ids, self.table.sizes[ids], self.evaluator,
+            self.plan.local, self.plan.weighting, streams,
         )  # fmt: skip
-        if self.attack is not None:
-            r = r.with_updates(self.attack(r))
+        if attack is not None:
+            r = r.with_updates(attack(r))
         r = r.finite()
         r.participants.setflags(write=False)
         r.sizes.setflags(write=False)
         return r
 
-    def write(self, replicate: _Replicate, r: Round, valuation: Valuation) -> None:
-        t, last = r.index + 1, r.index + 1 == self.plan.rounds
-        accuracy = float("nan")
-        if last or t % self.plan.evaluate_every == 0:
-            accuracy = float(replicate.test.utilities(replicate.model[None])[0])
-        row = {"seed": replicate.seed, "round": t, "accuracy": accuracy}
-        more = {"left_out": [*r.left_out], "last": last}
-        if self.probe is not None:
-            more |= _check_probed(self.probe(r, valuation), row | more)
+    def write(self, history: History, r: Round, valuation: Valuation, probe: Probe | None) -> None:
+        """Add the round, whose next model is there, to the history."""
+        t, accuracy = r.index + 1, float("nan")
+        if t == self.plan.rounds or t % self.plan.evaluate_every == 0:
+            accuracy = float(self.test.utilities(self.model[None])[0])
+        row = {"seed": self.streams.seed, "round": t, "accuracy": accuracy}
+        more = {"left_out": [*r.left_out], "last": t == self.plan.rounds}
+        if probe is not None:
+            more |= _check_probed(probe(r, valuation), row | more)
         weights = r.noted[-1] if r.noted else np.full(len(r.participants), np.nan)
-        self.history.add(row, r.participants, valuation, weights, **more)
+        history.add(row, r.participants, valuation, weights, **more)
+
+
+def _train(
+    model: Model, servers: Sequence[_Server], chosen: Sequence[IntArray], t: int, device: Any
+) -> list[Tensor]:
+    """Local training of all participants of all federations; updates [k, P] of each."""
+    jobs = [(s, int(i)) for s, ids in zip(servers, chosen, strict=True) for i in ids]
+    start = torch.stack([s.model for s, _ in jobs])
+    data = [s.federation.client_data(i) for s, i in jobs]
+    rngs = [s.streams.child("round", t).generator("client", i) for s, i in jobs]
+    ended = train_clients(model, start, data, servers[0].plan.local, rngs, device=device)
+    return list((ended.to(device) - start).split([len(ids) for ids in chosen]))
 
 
 def run(
@@ -599,34 +546,51 @@ def run(
     if isinstance(architecture, nn.Module):
         architecture = classifier("architecture", architecture, federations[0].x)
     having("architecture", architecture, "init", "row", "size")
-    lockstep = _Run(architecture, strategy, plan, place, probe, attack)
-    for federation, seed in zip(federations, seeds, strict=True):
-        lockstep.add(federation, seed)
-    t, steps = 0, bar(range(plan.rounds), progress, "round")
+    pairs = zip(federations, seeds, strict=True)
+    servers = [_Server(f, architecture, strategy, plan, seed, place) for f, seed in pairs]
+    history, clock, t = History(), time.perf_counter(), 0
+
+    def lap(phase: str) -> None:
+        nonlocal clock
+        if place.type == "cuda":
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        history.seconds[phase] = history.seconds.get(phase, 0.0) + now - clock
+        clock = now
+
     try:
-        for t in steps:
-            lockstep.round(t)
+        for t in bar(range(plan.rounds), progress, "round"):
+            clock = time.perf_counter()
+            chosen = [server.select(strategy.select, t) for server in servers]
+            updates = _train(architecture, servers, chosen, t, place)
+            lap("train")
+            rounds = [
+                server.received(architecture, ids, sent, t, attack)
+                for server, ids, sent in zip(servers, chosen, updates, strict=True)
+            ]
+            valuations = values_of(strategy, rounds)
+            lap("value")
+            for server, r, valuation in zip(servers, rounds, valuations, strict=True):
+                server.model = next_model(strategy, server.table, r, valuation)
+                server.write(history, r, valuation, probe)
+            lap("aggregate and test")
     except BaseException as error:
-        error.history = lockstep.history  # type: ignore[attr-defined]
+        error.history = history  # type: ignore[attr-defined]
         error.add_note(
             f"in round {t + 1} of {plan.rounds}; .history of this exception has those before"
         )
         raise
-    lockstep.history.models = torch.stack([r.model for r in lockstep.replicates]).cpu()
-    return lockstep.history
+    history.models = torch.stack([server.model for server in servers]).cpu()
+    return history
 
 
 def _checked(
     federations: Any, strategy: Any, plan: Any, seeds: Any, probe: Any, attack: Any
 ) -> list[int]:
     """Return the seeds of a run, or refuse what it is given."""
-    known = isinstance(federations, Sequence) and not isinstance(federations, str)
-    wrong = [f for f in federations if not isinstance(f, Federation)] if known else [federations]
-    if wrong:
-        raise ValueError(
-            f"federations {'holds' if known else 'is'} {brief(wrong[0])}; expected a list of "
-            "federations"
-        )
+    several = isinstance(federations, list | tuple)
+    if not several or not all(isinstance(f, Federation) for f in federations):
+        raise ValueError(f"federations is {brief(federations)}; expected a list of federations")
     having("strategy", strategy, "select", "value", "aggregate", "remember")
     having("plan", plan, "rounds", "participants", "local", "evaluate_every")
     if not isinstance(seeds, Sequence | np.ndarray) or isinstance(seeds, str | bytes | bytearray):
