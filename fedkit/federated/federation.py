@@ -13,17 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
-from fedkit.checks import (
-    brief,
-    choice,
-    having,
-    one_line,
-    plain_array,
-    same_rows,
-    unboxed,
-    warn,
-    whole,
-)
+from fedkit.checks import brief, choice, having, one_line, plain_array, same_rows, unboxed, whole
 from fedkit.datasets import Dataset
 from fedkit.federated.partition import Partitioner, fill_empty, hold_out, long_tail
 from fedkit.learning.device import pair_of
@@ -274,24 +264,14 @@ def _positions(scheme: Partitioner, parts: Any, n_clients: int, size: int) -> li
     """The positions that a partitioner dealt, or one sentence on why they are no partition."""
     given = [np.asarray(part) for part in parts] if isinstance(parts, Sequence | np.ndarray) else []
     given = [part if part.size else np.empty(0, dtype=np.int64) for part in given]
-    odd = [part for part in given if part.ndim != 1 or part.dtype.kind not in "iu"]
-    every = np.concatenate(given) if given and not odd else np.empty(0, dtype=np.int64)
-    beyond = every[(every < 0) | (every >= size)]
-    positions, times = np.unique(every, return_counts=True)
-    if len(given) != n_clients:
-        fault = f"{len(given)} parts"
-    elif odd:
-        mask = odd[0].dtype.kind == "b"
-        fault = "masks (np.flatnonzero makes positions of one)" if mask else brief(odd[0])
-    elif len(beyond):
-        fault = f"the position {beyond[0]}"
-    elif len(positions) < len(every):
-        fault = f"the position {positions[times > 1][0]} twice"
-    else:
+    plain = all(part.ndim == 1 and part.dtype.kind in "iu" for part in given)
+    every = np.concatenate(given) if given and plain else np.full(1, -1)
+    once = len(np.intersect1d(every, np.arange(size))) == len(every)
+    if len(given) == n_clients and once:
         return [part.astype(np.int64) for part in given]
     raise ValueError(
-        f"{type(scheme).__name__} dealt {fault}; expected {n_clients} vectors of positions from 0 "
-        f"to {size - 1}, none of them twice"
+        f"{type(scheme).__name__} dealt {brief(given)}; expected {n_clients} vectors of positions "
+        f"from 0 to {size - 1}, none of them twice (np.flatnonzero makes positions of a mask)"
     )
 
 
@@ -329,12 +309,6 @@ def federation_from_arrays(
     ------
     ValueError
         If there are no clients with data, or an array is not as above; the message names whose.
-
-    Warns
-    -----
-    UserWarning
-        If the labels look like amounts, nobody holds some of them, or images seem to have their
-        channels last.
     """
     if not isinstance(clients, Sequence) or isinstance(clients, str):
         raise ValueError(f"clients is {brief(clients)}; expected a list of (features, labels)")
@@ -346,7 +320,6 @@ def federation_from_arrays(
         given["the validation data"] = validation
     given = {whose: pair_of(whose, pair) for whose, pair in given.items()}
     checked = {whose: _check(whose, pair) for whose, pair in given.items()}
-    _check_columns(given)
     held = [checked[f"client {i}"] for i in range(len(clients))]
     shape = next((x.shape[1:] for x, _ in held if len(x)), None)
     if shape is None:
@@ -359,17 +332,10 @@ def federation_from_arrays(
             )
     labels = torch.cat([y for _, y in checked.values()])
     most = 1 + int(labels.max())
-    if n_classes is None:
-        _doubt_labels(labels)
-    elif n_classes < most:
+    if n_classes is not None and n_classes < most:
         raise ValueError(
             f"there is a label {most - 1}; n_classes is {n_classes}, and labels are whole numbers "
             "from 0"
-        )
-    if shape[2] in (1, 3) and shape[0] not in (1, 3):
-        warn(
-            f"samples have the shape {tuple(shape)}, {shape[0]} channels of {shape[1]} x "
-            f"{shape[2]}; are the channels last? Give (N, C, H, W): np.moveaxis(x, -1, 1)"
         )
     nothing = torch.empty((0, *shape)), torch.empty(0, dtype=torch.int64)
     x, y = (torch.cat(part) for part in zip(*(pair for pair in held if len(pair[1])), strict=True))
@@ -378,41 +344,6 @@ def federation_from_arrays(
     return Federation(
         x, y, tuple(parts), *on_server[0], *on_server[1], n_classes or most, name, seed
     )
-
-
-def _check_columns(given: Mapping[str, Pair]) -> None:
-    """Refuse data frames of other columns, and one that has the labels among its features."""
-    frames = {whose: pair for whose, pair in given.items() if hasattr(pair[0], "columns")}
-    names = {whose: list(map(str, x.columns)) for whose, (x, _) in frames.items()}
-    for whose, columns in names.items():
-        first = next(iter(names))
-        if columns != names[first]:
-            raise ValueError(
-                f"{whose} has the columns {columns}, {first} {names[first]}; give all the same, in "
-                "one order"
-            )
-        label = getattr(given[whose][1], "name", None)
-        if label is not None and str(label) in columns:
-            raise ValueError(
-                f"{whose}: the features have a column {label!r}, as the labels are called, and the "
-                "label is no feature: leave it out, or rename it"
-            )
-
-
-def _doubt_labels(y: Tensor) -> None:
-    """Warn of labels that look like amounts, or of which some are nobody's."""
-    levels = torch.unique(y)
-    if len(levels) > max(5, len(y) / 5):
-        warn(
-            f"there are {len(levels)} labels in {len(y)} samples: are they amounts? These are for "
-            "models of your own (fk.Evaluator); put them in a few classes, or pass n_classes"
-        )
-    elif len(levels) <= int(levels[-1]):
-        lacking = sorted(set(range(int(levels[-1]))) - set(levels.tolist()))
-        warn(
-            f"nobody holds label {', '.join(map(str, lacking[:5]))}; labels count from 0, and "
-            "there is an output for each: number the classes anew, or pass n_classes"
-        )
 
 
 def _check(whose: str, pair: Pair) -> tuple[Tensor, Tensor]:
