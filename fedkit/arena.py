@@ -32,6 +32,7 @@ from fedkit.federated.policies import (
     SizeAsValue,
     SizeWeighted,
     UniformSelection,
+    unsampled,
 )
 from fedkit.federated.retraining import train_with_sizes
 from fedkit.federated.rounds import Plan, Round, Select, Strategy, Value, check_policy, run
@@ -155,41 +156,31 @@ class World:
         return Evaluator(self.model, f.x_val, f.y_val, utility, device="cpu")
 
     @cached_property
-    def _counts(self) -> npt.NDArray[np.int64]:
-        """Validation images of each class."""
-        return np.bincount(self.federation.y_val.numpy(), minlength=self.model.n_classes)
-
-    @cached_property
-    def _tables(self) -> tuple[list[Game], list[Game], float]:
+    def _tables(self) -> tuple[dict[str, list[Game]], float]:
+        counts = np.bincount(self.federation.y_val.numpy(), minlength=self.model.n_classes)
         # the accuracies of all classes tell that of all images; a class without images has none
-        judges = [self.judge("class_accuracy" if self._counts.all() else "accuracy")]
-        judges.append(self.judge("negative_loss"))
-        start = time.process_time()
+        told = "class_accuracy" if counts.all() else "accuracy"
+        judges, start = [self.judge(told), self.judge("negative_loss")], time.process_time()
         right = [tabulate(replace(r, evaluator=judges[0]).game()) for r in self.rounds]
         seconds = (time.process_time() - start) / sum(2**t.n_players for t in right)
         losses = [
             tabulate(Game(len(r.participants), bounded_loss(r, judges[1]))) for r in self.rounds
         ]
-        return right, losses, seconds
+        hits = (v @ counts if v.ndim > 1 else v * counts.sum() for v in (t.table for t in right))
+        # whole numbers of right answers, so that equal accuracies are equal numbers
+        accurate = [table_game(np.rint(each) / counts.sum()) for each in hits]
+        return {told: right, "negative_loss": losses, "accuracy": accurate}, seconds
 
     def tables(self, utility: str) -> list[Game]:
         """The utilities of all coalitions of every round, for one utility."""
-        right, losses, _ = self._tables
-        if utility == "negative_loss":
-            return losses
         if utility == "class_accuracy":
             self.judge("class_accuracy")  # which refuses a class without an image
-            return right
-        n = self._counts.sum()
-        tables = [t.table for t in right if t.table is not None]
-        hits = (v @ self._counts if v.ndim > 1 else n * v for v in tables)
-        # whole numbers of right answers, so that equal accuracies are equal numbers
-        return [table_game(np.rint(each) / n) for each in hits]
+        return self._tables[0][utility]
 
     @property
     def seconds_per_evaluation(self) -> float:
         """Processor time of one utility, where all of a round are evaluated together."""
-        return self._tables[2]
+        return self._tables[1]
 
     def train(
         self,
@@ -352,24 +343,18 @@ class ShownRound(Round):
 
 
 class Method(Protocol):
-    """What is compared: an object with this one function.
+    """What is compared.
 
     ``sees``, names of :data:`SIGHTS`, says what it needs; left out, the first three.
     """
 
     def values(self, view: View) -> npt.ArrayLike:
         """A finite number per client, larger for more valuable."""
-        ...
 
 
 def sees(method: object) -> tuple[str, ...]:
     """Return what a method says that it needs."""
     return tuple(getattr(method, "sees", SIGHTS[:3]))
-
-
-def in_units(valuation: Valuation) -> FloatArray:
-    """Values in the units of the utility."""
-    return valuation.in_units().values
 
 
 @dataclass(frozen=True)
@@ -382,7 +367,7 @@ class RoundByRound:
     policy: Value
     sees: tuple[str, ...] = ()
     utility: str = "accuracy"
-    credit: Callable[[Valuation], FloatArray] = in_units
+    credit: Callable[[Valuation], FloatArray] = lambda v: v.in_units().values
 
     def values(self, view: View) -> FloatArray:
         """Say what each client is worth, averaged over rounds."""
@@ -400,13 +385,11 @@ class _Trajectories(RoundByRound):
         return super().values(view)
 
 
-@dataclass(frozen=True)
-class _Uniform:
+def _uniform(rounds: Sequence[Round]) -> list[Valuation]:
     """Control: the same for everybody in a round."""
-
-    def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
-        shares = [np.full(len(r.participants), 1 / len(r.participants)) for r in rounds]
-        return [Valuation(x, np.full_like(x, np.nan), 0, 0, "uniform") for x in shares]
+    return [
+        unsampled(np.full(len(r.participants), 1 / len(r.participants)), "uniform") for r in rounds
+    ]
 
 
 @dataclass(frozen=True)
@@ -489,7 +472,7 @@ def _sampled(estimator: est.Estimator, **settings: bool) -> RoundByRound:
 
 
 def _by_class(estimator: est.Estimator, common: bool) -> RoundByRound:
-    return RoundByRound(Budgeted(estimator, common), ("validation",), "class_accuracy", rewards)
+    return RoundByRound(Budgeted(estimator, common), _SEEN, "class_accuracy", rewards)
 
 
 _SEEN = ("validation",)
@@ -520,7 +503,7 @@ METHODS: Mapping[str, Method] = {
     "proxy-retrained": Retrained(est.ProxySampling(), ("training", "sizes")),
     "size": RoundByRound(SizeAsValue(), ("sizes",)),
     "random": RoundByRound(RandomValues()),
-    "uniform": RoundByRound(_Uniform()),
+    "uniform": RoundByRound(_uniform),
 }
 """The methods of the library by name; the last three are controls.
 
@@ -533,8 +516,7 @@ Entry = str | type | Method | Value
 def find_methods(given: Sequence[Entry] | Mapping[str, Entry]) -> dict[str, Method]:
     """Return methods by name: each a name of :data:`METHODS`, a class, an object or a policy.
 
-    A function of rounds, the `value` of an ``fk.Strategy``, has rounds of the utility
-    "accuracy", unless it declares ``utility``.
+    A function of rounds has rounds of the utility "accuracy", unless it declares ``utility``.
     """
     if isinstance(given, str) or not isinstance(given, Sequence | Mapping) or not len(given):
         raise ValueError(f"methods is {brief(given)}; expected at least one, in a list or dict")
@@ -781,7 +763,6 @@ def compare(
             "retraining": np.nan if truth is None else agreement(played.values, truth),
             **{c: getattr(played, c) for c in ("evaluations", "trainings", "seconds", "held")},
         }
-    _warn_of_gaps(w, values)
     pairs = {a: {b: agreement(x, y, np.nan) for b, y in values.items()} for a, x in values.items()}
     named = [f"client {i}" for i in range(n)]
     return Compared(
@@ -789,20 +770,3 @@ def compare(
         pd.DataFrame.from_dict(measures, orient="index"),
         pd.DataFrame(pairs), failures, w.accuracy,
     )  # fmt: skip
-
-
-def _warn_of_gaps(w: World, values: Mapping[str, FloatArray]) -> None:
-    """Warn of clients without a value, and of a model that has learnt nothing."""
-    f = w.federation
-    lacking = np.isnan(list(values.values())).all(axis=0) if values else np.zeros(w.n, dtype=bool)
-    if missing := int((lacking & (f.sizes > 0)).sum()):
-        warn(f"{missing} of {w.n} clients have no value, as they took part in no round: run more")
-    if without := np.flatnonzero(lacking & (f.sizes == 0)).tolist():
-        warn(f"clients {without} have no value, as they own no data")
-    constant = float(torch.bincount(f.y_test).max()) / len(f.y_test)
-    if not w.accuracy > constant:
-        warn(
-            f"after {w.plan.rounds} rounds the model answers {w.accuracy:.0%} of the test data "
-            f"rightly, and always the most frequent class {constant:.0%}: try more rounds or "
-            "another lr, unless a client spoils it"
-        )

@@ -532,7 +532,7 @@ class Complex(nn.Module):
         (lambda: fk.Evaluator(nn.Linear(5, 3), X, Y), "Linear fails on inputs of shape"),
         (lambda: fk.Evaluator(nn.LSTM(8, 3), X[:, 0], Y), "LSTM returns no tensor"),
         (lambda: fk.Evaluator(nn.Linear(8, 3), X, Y), "Linear gives outputs"),
-        (lambda: fk.Evaluator(Complex(), X[:, 0, 0, :3], Y), "state['wave'] is complex64[3];"),
+        (lambda: fk.Evaluator(Complex(), X[:, 0, 0, :3], Y), "state['wave'] is"),
         (lambda: fk.Evaluator(nn.Linear, X, Y), "expected a torch.nn.Module"),
         (
             lambda: fk.Evaluator(nn.Linear(3, 1), X[:, 0, 0, :3], Y > 1),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from scipy.special import betaln
 
 from fedkit.checks import flag, real, vector, whole
 from fedkit.estimators.accumulators import MeanAccumulator
-from fedkit.estimators.driver import Budget, Count, Estimator, Floats, Requests
+from fedkit.estimators.driver import Budget, Count, Estimator, Floats, Requests, Rng
 from fedkit.games.coalitions import ends
 from fedkit.games.exact import beta_weights, shapley_weights
 
@@ -43,8 +44,7 @@ def check_size(name: str, size: int | None) -> None:
 def blocks(limit: int | None, unit: int = 1, largest: int = LARGEST_BLOCK) -> Iterator[int]:
     """Yield sizes of successive blocks of walks, growing from `unit` to `largest`.
 
-    Small first blocks keep small budgets cheap; the schedule is fixed, so results do not depend on
-    how the driver batches the requests.
+    The schedule is fixed: results do not depend on how the driver batches the requests.
     """
     done, size = 0, unit
     while limit is None or done < limit:
@@ -58,8 +58,7 @@ def blocks(limit: int | None, unit: int = 1, largest: int = LARGEST_BLOCK) -> It
 def groups(budget: Budget, limit: int | None, walks: int, cost: int) -> Iterator[int]:
     """Cut `walks` into groups that surely fit into the budget up to `limit`; of one at least.
 
-    Each walk may cost all of `cost`.  So walks started together never compete for the budget,
-    whatever they ask for is answered, the result is that of walking one after another, and what
+    Each walk may cost all of `cost`.  So the result is that of walking one after another, and what
     truncation saves is spent on the next group.
     """
     while walks:
@@ -69,7 +68,7 @@ def groups(budget: Budget, limit: int | None, walks: int, cost: int) -> Iterator
         walks -= together
 
 
-def random_orders(rng: np.random.Generator, k: int, n: int) -> Orders:
+def random_orders(rng: Rng, k: int, n: int) -> Orders:
     """Return `k` uniform permutations of the players, shape ``(k, n)``."""
     return rng.permuted(np.tile(np.arange(n), (k, 1)), axis=1)
 
@@ -105,8 +104,7 @@ class PermutationSampling(Estimator):
     """Mean marginal over random permutations (Castro et al. 2009; FedOwen, Algorithm 3).
 
     With `beta` the j-th marginal of a walk is weighted ``w_j = n p_j`` (FedOwen, Algorithm 6): the
-    expectation is the Beta(alpha, beta) semivalue of Kwon & Zou (2022), the family from which
-    their WeightedSHAP chooses.
+    expectation is the Beta(alpha, beta) semivalue of Kwon & Zou (2022).
 
     Parameters
     ----------
@@ -161,9 +159,7 @@ class PermutationSampling(Estimator):
         logs = betaln(s + beta, n - 1 - s + alpha) - betaln(alpha, beta)
         return np.asarray(np.exp(logs - betaln(s + 1, n - s)))
 
-    def sample(
-        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         n, unit = n_players, 2 if self.antithetic else 1
         position_weights = self.position_weights(n)
         empty = yield np.zeros((1, n), dtype=np.bool_)
@@ -249,9 +245,8 @@ class TruncatedMonteCarlo(Estimator):
     """Permutation walks cut off near v(N) (Ghorbani & Zou 2019, Algorithm 1).
 
     From the first position where ``|v(N) - v(prefix)| < tolerance`` the rest of a walk gets
-    nothing.  With ``tolerance=0`` no walk is truncated and this is MC-Shapley (FedOwen,
-    Algorithm 3).  Truncation is biased: the skipped marginals need not be zero.  The paper's test
-    of convergence is left out: say how many walks, a budget or a `stop`.
+    nothing, which is biased.  With ``tolerance=0`` no walk is truncated and this is MC-Shapley
+    (FedOwen, Algorithm 3).  The paper's test of convergence is left out.
 
     Parameters
     ----------
@@ -267,8 +262,7 @@ class TruncatedMonteCarlo(Estimator):
     Notes
     -----
     v(empty) and v(N) are asked for once; a walk costs at most ``n - 1`` more (``n`` with
-    `from_zero`).  For a vector-valued game each output is truncated by itself, and a walk goes on
-    while any is open.
+    `from_zero`).  Each output of a vector-valued game is truncated by itself.
     """
 
     tolerance: float = 0.01
@@ -291,9 +285,7 @@ class TruncatedMonteCarlo(Estimator):
         plain = self.tolerance == 0 and not self.from_zero
         return shapley_weights(n_players) if plain else None
 
-    def sample(
-        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         empty, grand = yield ends(n_players)
         if doubt := doubt_of("tolerance", self.tolerance, grand - empty):
             accumulator.info["doubt"] = doubt
@@ -361,9 +353,7 @@ class GTGShapley(Estimator):
         everything = 2 ** min(n_players, 60)  # a float holds no 2**1024
         return int(min(everything, max(FEWEST_WALKS, n_players, LARGEST_SHARE * everything)))
 
-    def sample(
-        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         n, means = n_players, RunningMeans(LOOKED_BACK)
         empty, grand = yield ends(n)
         moved = np.abs(grand - empty) > self.between  # between-round truncation
@@ -391,7 +381,7 @@ class GTGShapley(Estimator):
                     return
 
 
-def guided_orders(rng: np.random.Generator, leaders: Orders, n: int) -> Orders:
+def guided_orders(rng: Rng, leaders: Orders, n: int) -> Orders:
     """Return one permutation per leader: the leader first, the others in random order."""
     orders = random_orders(rng, len(leaders), n)
     others = orders[orders != leaders[:, None]].reshape(len(leaders), n - 1)

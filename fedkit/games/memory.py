@@ -21,6 +21,7 @@ __all__ = ["Memory", "remember"]
 DENSE_PLAYERS = 20  # a table of 4 MiB
 SECONDS = 1.0  # of evaluations that a kill may lose
 ASKED_AGAIN = 3  # coalitions by which a game is recognised
+Told = Callable[[int], None] | None
 SAME = 1e-6  # relative difference up to which a utility is that of the same game
 
 
@@ -62,12 +63,7 @@ class Memory:
         Is called with the number of coalitions after each piece of a request.
     """
 
-    def __init__(
-        self,
-        game: Game,
-        path: Path | None = None,
-        told: Callable[[int], None] | None = None,
-    ) -> None:
+    def __init__(self, game: Game, path: Path | None = None, told: Told = None) -> None:
         self.game, self.path, self.told = game, path, told
         self._known = Known(game.n_players, DENSE_PLAYERS)
         self._utilities: Utilities = np.zeros(0)
@@ -190,18 +186,10 @@ class Memory:
         there, n = self._read_file(), self.game.n_players
         if not len(there):
             return
-        middle = np.argsort(np.abs(there.sum(axis=1) - n / 2), kind="stable")[: len(there) // 2 + 1]
-        places = np.linspace(0, len(middle) - 1, min(ASKED_AGAIN, len(middle))).astype(np.int64)
-        rows = there[middle[places]]
-        found, kept = self.game(rows), self._utilities[self._known.numbers(keys_of(rows))]
-        if found.shape == kept.shape:
-            differs = ~np.isclose(found, kept, rtol=SAME, atol=1e-12).reshape(len(rows), -1)
-            if not differs.any():
-                return
-            worst = int(differs.any(axis=1).argmax())
-        else:
-            worst = 0
-        raise ValueError(
-            f"{self.path} is of another game: coalition {np.flatnonzero(rows[worst]).tolist()} has "
-            f"{brief(kept[worst])} there and {brief(found[worst])} in this one; pass another path"
-        )
+        middle = np.argsort(np.abs(there.sum(axis=1) - n / 2), kind="stable")[:ASKED_AGAIN]
+        found, kept = self.game(there[middle]), self._utilities[middle]
+        if found.shape != kept.shape or not np.allclose(found, kept, rtol=SAME, atol=1e-12):
+            raise ValueError(
+                f"{self.path} is of another game: a few coalitions have {brief(kept)} there and "
+                f"{brief(found)} in this one; pass another path"
+            )

@@ -489,7 +489,7 @@ def classifier(name: str, module: nn.Module, x: Tensor) -> Model:
         raise ValueError(
             f"{made.name} gives outputs of shape {(len(made.example), *made.output_shape)}; a "
             "federation trains classifiers by cross-entropy, whose outputs are [N, classes], one "
-            "logit for each class"
+            "logit for each class: begin with torch.nn.Flatten(), end in torch.nn.Linear"
         )
     return made
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedkit.checks import choice, having, real, vector, whole
 from fedkit.estimators import Estimator, estimate_many
 from fedkit.estimators.accumulators import MeanAccumulator
-from fedkit.estimators.driver import Budget, Count, Requests
+from fedkit.estimators.driver import Budget, Count, Requests, Rng
 from fedkit.estimators.walks import RunningMeans, check_size, guided_orders, walk
 from fedkit.federated.policies import top
 from fedkit.federated.rounds import ClientTable, Round, Strategy
@@ -67,13 +67,7 @@ class MaverickMR(_ClassWise):
         # a lone client's v(N) is asked for twice, and neither time is free
         return 2**n_players - (count == "calls" and n_players > 1)
 
-    def sample(
-        self,
-        n_players: int,
-        rng: np.random.Generator,
-        accumulator: CoresetAccumulator,
-        budget: Budget,
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         yield ends(n_players)  # seen first, everybody is the coreset where no other is better
         utilities = yield all_coalitions(n_players)
         accumulator.exact = semivalue(table_game(utilities), shapley_weights(n_players))
@@ -101,13 +95,7 @@ class MaverickTMR(_ClassWise):
     def minimum(self, n_players: int, count: Count) -> int:
         return MaverickMR().minimum(n_players, count)
 
-    def sample(
-        self,
-        n_players: int,
-        rng: np.random.Generator,
-        accumulator: CoresetAccumulator,
-        budget: Budget,
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         empty, grand = yield ends(n_players)
         truncated = bool(distance(grand, empty) <= self.between)  # line 6
         accumulator.info["truncated"] = truncated
@@ -152,13 +140,7 @@ class MaverickGTG(_ClassWise):
         whole("last", self.last, 1)
         check_size("walks", self.walks)
 
-    def sample(
-        self,
-        n_players: int,
-        rng: np.random.Generator,
-        accumulator: CoresetAccumulator,
-        budget: Budget,
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         n = n_players
         empty, grand = yield ends(n)  # line 5
         accumulator.info.update(walks=0, converged=True)
@@ -272,9 +254,7 @@ def rewards(valuation: Valuation) -> FloatArray:
 # ------------------------------------------------------------------- Algorithm 2: the four policies
 
 
-def sample_by_score(
-    pool: IntArray, scores: FloatArray, k: int, rng: np.random.Generator
-) -> IntArray:
+def sample_by_score(pool: IntArray, scores: FloatArray, k: int, rng: Rng) -> IntArray:
     """Draw k clients one after another, each with probability ``softmax(scores)`` of the rest."""
     # the k largest with Gumbel noise, so that no difference of scores underflows
     return top(pool, scores + rng.gumbel(size=len(pool)), k)
@@ -284,7 +264,7 @@ def sample_by_score(
 class ScoreSelection:
     """Sample clients with probability ``softmax(S beta)`` (FedMS, Eq. 12), all in round 0."""
 
-    def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+    def __call__(self, table: ClientTable, k: int, rng: Rng) -> IntArray:
         pool = table.available
         if table.round == 0:
             return pool

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from fedkit.checks import brief, real, vector, warn, whole
 from fedkit.estimators.accumulators import MeanAccumulator
-from fedkit.estimators.driver import Budget, Count, Estimator, Requests
+from fedkit.estimators.driver import Budget, Count, Estimator, Requests, Rng
 from fedkit.estimators.levels import neighbour_marginals, neighbourhoods
 from fedkit.estimators.walks import blocks, check_size, groups
 from fedkit.federated.policies import Estimated, draw
@@ -94,9 +95,7 @@ class OwenSampling(Estimator):
         """Divide as line 23: a level's credit by its whole walks M, and the sum of levels by Q."""
         return MeanAccumulator(weights=np.full(self.levels, 1.0 / self.levels))
 
-    def sample(
-        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         """Run lines 1 to 23; the walks of a group advance together, step by step."""
         n, eta = n_players, -np.inf if self.eta is None else self.eta
         outputs: tuple[int, ...] = ()  # of the game; the first answer shows them
@@ -186,9 +185,7 @@ class OwenTwins(Estimator):
     def accumulator(self, n_players: int) -> MeanAccumulator:
         return MeanAccumulator(np.full(self.levels, 1.0 / self.levels))
 
-    def sample(
-        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         q = np.arange(1, self.levels + 1)[:, None] / self.levels
         for _ in itertools.count() if self.draws is None else range(self.draws):
             masks = rng.random((self.levels, n_players)) < q
@@ -249,7 +246,7 @@ class EpsilonGreedy:
             return np.full(len(values), 1 / len(values))  # line 14
         return score / total
 
-    def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+    def __call__(self, table: ClientTable, k: int, rng: Rng) -> IntArray:
         pool = table.available
         whole("k", k, 1)
         if rng.random() < self.epsilon or len(pool) <= k:  # lines 1 and 2
