@@ -137,7 +137,7 @@ def test_names_order_equality_and_files(tmp_path):
     assert head.endswith(" evaluations, no intervals")
     assert not any("[" in line for line in lines)
     (tmp_path / "other.json").write_text("[1")
-    with pytest.raises(ValueError, match="holds no JSON"):
+    with pytest.raises(ValueError, match="holds no valuation"):
         fk.Valuation.load(tmp_path / "other.json")
     for names in (["a", "b"], ["a", "a", "b"], {"a", "b", "c"}):
         with pytest.raises(ValueError, match="one name per player"):

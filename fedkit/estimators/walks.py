@@ -318,8 +318,7 @@ class GTGShapley(Estimator):
     ----------
     within, between : float
         Tolerances in the units of the utility; 0 switches the truncation off, but for a round
-        that gains exactly nothing, which gives nobody anything even so.  Where `within` is above
-        a tenth of the gain, :func:`estimate` warns.
+        that gains exactly nothing.
     convergence : float
         Largest mean relative change that counts as converged (0.05).
     walks : int, optional
@@ -327,11 +326,9 @@ class GTGShapley(Estimator):
 
     Notes
     -----
-    The leaders of a sweep come in random order, so a sweep that the budget stops half-way
-    stays unbiased; the paper's order of leaders makes no difference to whole sweeps.  Every
-    output of a vector-valued game is truncated by itself; sampling goes on until all converge.
-    The authors' code also rescales values, by the round's gain over their equal-signed mass;
-    where signs are mixed that loses efficiency, and it is left out.
+    The leaders of a sweep come in random order.  Every output of a vector-valued game is truncated
+    by itself; sampling goes on until all converge.  The authors' code also rescales values, which
+    is left out.
     """
 
     within: float = 0.001

@@ -53,9 +53,6 @@ def _draw_shares(concentration: np.ndarray, rng: np.random.Generator) -> np.ndar
     return rng.dirichlet(concentration) if len(concentration) > 1 else np.ones(1)
 
 
-_MOST_ALPHA = 1e12  # shares are alike long before; sums of larger ones overflow
-
-
 @dataclass(frozen=True)
 class IID:
     """Shuffle the pool and deal it out evenly; sizes differ by at most one."""
@@ -85,7 +82,7 @@ class Dirichlet:
     by: Literal["class", "capped", "client", "blocks"] = "class"
 
     def __post_init__(self) -> None:
-        real("alpha", self.alpha, 0.0, _MOST_ALPHA, above=True)
+        real("alpha", self.alpha, 0.0, 1e12, above=True)
         choice("by", self.by, ("class", "capped", "client", "blocks"))
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -204,22 +201,17 @@ class QuantitySkew:
     proportions: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        real("alpha", self.alpha, 0.0, _MOST_ALPHA, above=True)
+        real("alpha", self.alpha, 0.0, 1e12, above=True)
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         pool = rng.permutation(len(y))
         if self.proportions is None:
             shares = _draw_shares(np.full(n_clients, self.alpha), rng)
-        elif (
-            len(self.proportions) == n_clients
-            and (vector("proportions", self.proportions) > 0).all()
-        ):
-            shares = np.array(self.proportions) / max(self.proportions)  # whose sum is finite
         else:
-            raise ValueError(
-                f"proportions is {self.proportions} for {n_clients} clients; expected a number "
-                "above 0 for each"
-            )
+            shares = vector("proportions", self.proportions, n_clients)
+            if not (shares > 0).all():
+                raise ValueError(f"proportions is {self.proportions}; expected numbers above 0")
+            shares = shares / shares.max()  # whose sum is finite
         return [np.sort(piece) for piece in _cut_by_shares(pool, shares)]
 
 
@@ -310,15 +302,10 @@ class Mixed:
 def hold_out(
     y: np.ndarray, fraction: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Take a fraction of the samples away from training, stratified by class.
+    """Sorted positions in `y` that stay for training, and a held out fraction, by class.
 
     Class c gives max(1, its share of round(fraction * N)) images, shares being rounded by largest
     remainder; a class of one image keeps it for training, with a warning.
-
-    Returns
-    -------
-    train, held : int64 arrays
-        Sorted positions in `y`, labels from 0; disjoint, together all of them.
     """
     if not 0 < real("validation", fraction) < 1:
         raise ValueError(f"validation fraction is {fraction}; expected above 0 and below 1")

@@ -1,8 +1,4 @@
-"""Games whose values are known in closed form: the ground truth of the tests and of the book.
-
-All of them take unequal players, because symmetric games hide mistakes such as an inclusion
-probability of ``1 - q`` for ``q``.
-"""
+"""Games whose values are known in closed form: the ground truth of the tests and of the book."""
 
 from __future__ import annotations
 
@@ -36,8 +32,7 @@ class Example(Game):
 def airport(costs: ArrayLike) -> Example:
     """Return the airport game of Littlechild and Owen (1973): a runway serves its longest plane.
 
-    ``v(S)`` is the largest cost in `S`.  Those who need a piece of runway share its cost: the game
-    is the dual of a sum of unanimity games, with their values.
+    ``v(S)`` is the largest cost in `S`; those who need a piece of runway share its cost.
 
     Parameters
     ----------

@@ -1,12 +1,9 @@
 """A game: a number of players, and a function of a batch of coalitions.
 
-``game(coalitions)`` takes a boolean matrix with one coalition per row, so that a device can
-evaluate many at once, and returns their utilities.  A utility may be one number or a vector of
-`m` numbers (one per class, for instance); everything in fedkit treats the columns of such a game
-as `m` games that share their coalitions.
-
-Whatever makes a game, of a table, a federated round or another game, is a function that returns a
-:class:`Game`, and here alone coalitions and utilities are checked.
+``game(coalitions)`` takes a boolean matrix with one coalition per row and returns their utilities:
+numbers, or vectors of `m` numbers, which are `m` games that share their coalitions.  Whatever makes
+a game is a function that returns a :class:`Game`, and here alone coalitions and utilities are
+checked.
 """
 
 from __future__ import annotations
@@ -88,8 +85,7 @@ class Game:
         Raises
         ------
         ValueError
-            If the coalitions are no such matrix, or a utility is no finite number: then the first
-            coalition that has none is named, and nothing is averaged away.
+            If the coalitions are no such matrix, or a utility is no finite number.
         """
         rows = as_coalitions(coalitions, self.n_players)
         return as_utilities(self.function(rows.copy()), rows)
@@ -112,9 +108,8 @@ def as_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
         bad = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(axis=1)))
         members = np.flatnonzero(coalitions[bad]).tolist()
         raise ValueError(
-            f"the utility of coalition {members} is {brief(array[bad])}; "
-            "utilities must be finite, so replace it inside the game (by a floor, say) if its "
-            "model has diverged"
+            f"the utility of coalition {members} is {brief(array[bad])}; utilities must be finite, "
+            "so replace it inside the game (by a floor, say) if its model has diverged"
         )
     return array
 
@@ -149,8 +144,7 @@ def name_of(utility: Any) -> str:
 def facts_of(game: Game, weights: Callable[[int], Any]) -> dict[str, Any]:
     """Return what a valuation keeps: the game's scale and utility, and which semivalue it is.
 
-    `weights` gives the weight of a coalition of each size, or None; those among three players tell
-    the semivalues apart.
+    The weights of coalitions among three players tell the semivalues apart.
     """
     among_three = weights(3)
     if among_three is not None:  # of another length: it is of so many players alone
@@ -227,15 +221,13 @@ NoGainRule = Literal["shift", "absolute", "divide"]
 def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> Game:
     """Return the game ``(v(S) - v(empty)) / (v(N) - v(empty))``.
 
-    Dividing by a negative gain flips the sign of every value, so an output without a positive gain
-    follows `no_gain`:
+    An output without a positive gain follows `no_gain`:
 
     * ``"shift"`` (the default): only ``v(empty)`` is subtracted, so signs and units stay;
     * ``"absolute"``: divide by the absolute gain, so that ``v(N) = -1``; a zero gain is shifted;
     * ``"divide"``: divide by the negative gain, so that ``v(N) = 1``; a zero gain is shifted.
 
-    The empty and the grand coalition are evaluated here, once; an estimator's budget does not
-    see these two evaluations.  Each output of a vector-valued game is normalised by itself.
+    The empty and the grand coalition are evaluated here, once, outside any budget.
 
     Parameters
     ----------

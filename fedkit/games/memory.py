@@ -34,8 +34,7 @@ def remember(game: Game, path: str | Path | None = None) -> Game:
         With a path it must give a coalition the same utility every time, up to ``1e-6``.
     path : str or Path, optional
         A file that keeps what was evaluated, also when the process is killed, but for about the
-        last second, and that several processes may share; the next call with this path goes on
-        where it was.
+        last second, and that several processes may share.
 
     Returns
     -------

@@ -88,8 +88,8 @@ class Valuation:
                 raise ValueError(f"{name} are negative in places; they are 0 or more, or NaN")
         if not isinstance(self.method, str):
             raise ValueError(f"method is {brief(self.method)}; expected the estimator as text")
-        whole("evaluations", self.evaluations, 0)
-        whole("calls", self.calls, 0)
+        for name in ("evaluations", "calls"):
+            whole(name, getattr(self, name), 0)
         flag("exact", self.exact)
         if self.seed is not None:
             whole("seed", self.seed)
@@ -191,10 +191,7 @@ class Valuation:
         """Return the lower and upper ends of confidence intervals, one per value.
 
         Student's t with the degrees of freedom of the standard errors.  NaN where the standard
-        error is NaN, and where a mean of fewer than ten walks, pairs or draws is all there is: such
-        intervals hold the value far too seldom, because a rare large marginal is then often not
-        seen at all.  The level is one over all players: one who brings much, but seldom, may be
-        held less often.
+        error is NaN, and where a mean of fewer than ten walks, pairs or draws is all there is.
         """
         if not 0.0 < real("level", level) < 1.0:
             raise ValueError(f"level is {level}; expected a probability strictly inside (0, 1)")
@@ -223,9 +220,7 @@ class Valuation:
     def plot(self, ax: Any = None) -> Any:
         """Draw the values with 95% intervals, the highest on top, and return matplotlib's axes.
 
-        Of a vector-valued game every output has its dots.  A value without an interval is a dot
-        without a bar, and a player without a value has the lowest row, which is empty.  Of many
-        players every second name is shown, or every third, and so on.
+        Of a vector-valued game every output has its dots.
 
         Parameters
         ----------
@@ -278,10 +273,9 @@ class Valuation:
             If the file holds something else.
         """
         try:
-            record = json.loads(Path(path).read_text("utf-8"))
+            return cls.from_dict(json.loads(Path(path).read_text("utf-8")))
         except ValueError as error:
-            raise ValueError(f"{path} holds no JSON; expected what Valuation.save wrote") from error
-        return cls.from_dict(record)
+            raise ValueError(f"{path} holds no valuation: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, lists and strings, ready for strict JSON (NaN becomes None)."""
@@ -293,21 +287,17 @@ class Valuation:
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Valuation:
         """Read back what :meth:`to_dict` wrote."""
-        record = record if isinstance(record, Mapping) else {}
-        missing = {"values", "standard_errors", "evaluations", "calls", "method"} - set(record)
-        if missing:
-            raise ValueError(
-                f"the record lacks {sorted(missing)}; expected what Valuation.to_dict wrote"
-            )
         known = {each.name for each in fields(cls)}
+        needed = {"values", "standard_errors", "evaluations", "calls", "method"}
+        if not isinstance(record, Mapping) or not needed <= set(record):
+            raise ValueError(f"record is {brief(record)}; expected what Valuation.to_dict wrote")
         return cls(**{name: value for name, value in record.items() if name in known})
 
 
 def satterthwaite(variances: Floats, counts: NDArray[Any]) -> Floats:
     """Degrees of freedom of a sum of variances ``[strata, ...]`` from so many samples each.
 
-    Infinite where the variance is zero (Satterthwaite 1946).  Variances that come with degrees of
-    freedom count one sample more.
+    Infinite where the variance is zero (Satterthwaite 1946).
     """
     each = np.asarray(counts - 1.0)
     each = each.reshape(*each.shape, *(1,) * (variances.ndim - each.ndim))
