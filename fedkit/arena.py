@@ -21,19 +21,9 @@ from torch.nn import functional as F
 from fedkit import estimators as est
 from fedkit.checks import brief, choice, flag, having, one_line, warn, whole
 from fedkit.extras import need
+from fedkit.federated import policies
 from fedkit.federated.federation import Federation
 from fedkit.federated.history import History
-from fedkit.federated.policies import (
-    ClassCosine,
-    Exact,
-    LeaveOneOut,
-    NoValue,
-    RandomValues,
-    SizeAsValue,
-    SizeWeighted,
-    UniformSelection,
-    unsampled,
-)
 from fedkit.federated.retraining import train_with_sizes
 from fedkit.federated.rounds import Plan, Round, Select, Strategy, Value, check_policy, run
 from fedkit.games.exact import leave_one_out, shapley
@@ -116,7 +106,7 @@ class World:
     model: Model
     plan: Plan
     seed: int = 0
-    select: Select = field(default_factory=UniformSelection)
+    select: Select = field(default_factory=policies.UniformSelection)
     present: npt.NDArray[np.bool_] | None = None
     name: str = ""
 
@@ -143,11 +133,11 @@ class World:
             seen.append(r)
             return {}
 
+        strategy = Strategy(self.select, policies.NoValue(), policies.SizeWeighted())
+        plan = replace(self.plan, evaluate_every=self.plan.rounds)
         history = run(
-            [self.federation], self.model, Strategy(self.select, NoValue(), SizeWeighted()),
-            replace(self.plan, evaluate_every=self.plan.rounds), [self.seed], device="cpu",
-            probe=keep,
-        )  # fmt: skip
+            [self.federation], self.model, strategy, plan, [self.seed], device="cpu", probe=keep
+        )
         return seen, history
 
     def judge(self, utility: Literal["accuracy", "negative_loss", "class_accuracy"]) -> Evaluator:
@@ -234,10 +224,8 @@ class View:
     n_clients, n_rounds : int
     present : bool[R, n]
         Who is there in each round.
-    sizes : int64[n]
-        Samples per client.
-    times : int64[n]
-        In how many rounds each client took part.
+    sizes, times : int64[n]
+        Samples per client, and rounds in which it took part.
     streams : Streams
         Random streams of this method for this federation; the seed tells nothing of the clients.
     trainings : float
@@ -387,9 +375,8 @@ class _Trajectories(RoundByRound):
 
 def _uniform(rounds: Sequence[Round]) -> list[Valuation]:
     """Control: the same for everybody in a round."""
-    return [
-        unsampled(np.full(len(r.participants), 1 / len(r.participants)), "uniform") for r in rounds
-    ]
+    counts = [len(r.participants) for r in rounds]
+    return [policies.unsampled(np.full(k, 1 / k), "uniform") for k in counts]
 
 
 @dataclass(frozen=True)
@@ -477,8 +464,8 @@ def _by_class(estimator: est.Estimator, common: bool) -> RoundByRound:
 
 _SEEN = ("validation",)
 METHODS: Mapping[str, Method] = {
-    "exact": RoundByRound(Exact(normalised=False), _SEEN),
-    "exact-loss": RoundByRound(Exact(normalised=False), _SEEN, "negative_loss"),
+    "exact": RoundByRound(policies.Exact(normalised=False), _SEEN),
+    "exact-loss": RoundByRound(policies.Exact(normalised=False), _SEEN, "negative_loss"),
     "permutation": _sampled(est.PermutationSampling()),
     "antithetic": _sampled(est.PermutationSampling(antithetic=True)),
     "multilinear": _sampled(est.MultilinearSampling()),
@@ -493,16 +480,16 @@ METHODS: Mapping[str, Method] = {
     "ms-gtg": _by_class(MaverickGTG(), common=True),
     "fedtsv": _Trajectories(TrajectoryValues(), ("updates", "sizes", "validation")),
     "cgsv": RoundByRound(CosineValues(), ("updates",)),
-    "shapfed": RoundByRound(ClassCosine(), ("updates", "sizes")),
-    "loo": RoundByRound(LeaveOneOut(), _SEEN),
-    "loo-loss": RoundByRound(LeaveOneOut(), _SEEN, "negative_loss"),
+    "shapfed": RoundByRound(policies.ClassCosine(), ("updates", "sizes")),
+    "loo": RoundByRound(policies.LeaveOneOut(), _SEEN),
+    "loo-loss": RoundByRound(policies.LeaveOneOut(), _SEEN, "negative_loss"),
     "fedccea": Simulated(),
     "fedccea-connected": Simulated("connected"),
     "loo-retrained": Retrained(),
     "tmc-retrained": Retrained(est.TruncatedMonteCarlo()),
     "proxy-retrained": Retrained(est.ProxySampling(), ("training", "sizes")),
-    "size": RoundByRound(SizeAsValue(), ("sizes",)),
-    "random": RoundByRound(RandomValues()),
+    "size": RoundByRound(policies.SizeAsValue(), ("sizes",)),
+    "random": RoundByRound(policies.RandomValues()),
     "uniform": RoundByRound(_uniform),
 }
 """The methods of the library by name; the last three are controls.
@@ -566,13 +553,11 @@ class Played:
         By client; NaN only for one who took part in no round.
     fidelity : float
         Kendall's tau-b with the exact values of a round by the method's own utility, averaged over
-        the rounds in which they differ; NaN for a method that values no rounds, and without
-        validation data.
-    trainings : float
-        In units of everybody's data in all rounds.
+        the rounds in which they differ; NaN where there is none.
+    evaluations, trainings
+        Utilities, and federations in units of everybody's data in all rounds.
     seconds : float
-        Processor time of its own, and of its coalitions at the price of evaluating all of a round
-        together.
+        Processor time of its own, and of its coalitions, evaluated together.
     held : float
         MiB that the server must hold: a round's updates, validation images.
     """
@@ -588,11 +573,8 @@ class Played:
 def play(method: Method, world: World) -> Played:
     """Let a method value the clients of one federation.
 
-    Raises
-    ------
-    ValueError
-        If it needs validation data and there are none, or returns something else than one finite
-        number per client (or NaN for one who took part in no round).
+    Refused is one that needs validation data where there are none, or returns something else than
+    one finite number per client (or NaN for one who took part in no round).
     """
     needs, judged = sees(method), len(world.federation.y_val) > 0
     if "validation" in needs and not judged:
@@ -674,10 +656,10 @@ class Compared:
         One row per method, one column per client, in units of the method.
     measures : DataFrame
         One row per method: ``rounds`` and ``retraining``, its agreement (Kendall's tau-b) with the
-        exact values of the rounds and with those of retraining, 0 where it says the same of
-        everybody; ``evaluations``, ``trainings``, ``seconds`` and ``held`` (MiB), its costs.
+        exact values of the rounds and with those of retraining; ``evaluations``, ``trainings``,
+        ``seconds`` and ``held`` (MiB), its costs.
     agreement : DataFrame
-        Agreement of every method with every other, tau-b; NaN where one says the same of everybody.
+        Agreement of every method with every other; NaN where one says the same of everybody.
     failures : dict of str to str
         One sentence for each method that failed, which is warned of, too.
     accuracy : float
@@ -713,11 +695,9 @@ def compare(
         As for ``fk.build``, or what it returns; a module as ``fk.run`` takes it.
     methods : sequence or dict, optional
         Names of ``fk.arena.METHODS``, classes or objects with ``values(view)``, or policies that
-        value rounds; all of the library's that train nothing anew by default.  A dict gives them
-        names of your own.
+        value rounds; all of the library's that train nothing anew by default.
     rounds, participants : int
-        Rounds of federated averaging and clients asked in each (by default everybody, or 14 of
-        them if there are more, since all coalitions of a round are evaluated).
+        Rounds of federated averaging and clients asked in each, at most 14.
     epochs, batch_size, lr : int, int, float
         Local training, plain SGD.
     seed : int

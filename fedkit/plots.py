@@ -154,8 +154,8 @@ def bars_with_errors(
     n = len(next(iter(tall.values())))
     if any(len(heights) != n for heights in tall.values()):
         raise ValueError(
-            f"values have the shapes {[heights.shape for heights in tall.values()]}; pass one (n,) "
-            "for all series"
+            f"values have the shapes {[each.shape for each in tall.values()]}; pass one (n,) for "
+            f"all"
         )
     spread = _spreads(tall, errors)
     if names is not None and (np.ndim(names) != 1 or len(names) != n):
@@ -194,8 +194,8 @@ def _spreads(values: dict[str, FloatArray], errors: Any) -> dict[str, FloatArray
         spread = numbers(f"errors of {name!r}", each)
         if spread.shape != values[name].shape or (spread < 0).any():
             raise ValueError(
-                f"errors of {name!r} have shape {spread.shape}, values {values[name].shape}; pass "
-                "one standard error of at least 0, or NaN, for each value"
+                f"errors of {name!r} have shape {spread.shape}; pass one of at least 0, or NaN, "
+                f"for each value"
             )
         found[name] = np.nan_to_num(spread)
     return found

@@ -66,7 +66,7 @@ def test_two_writers_share_a_ledger_and_no_round_counts_twice(tmp_path):
     with pytest.raises(ValueError, match=r"round 1 is in .* already, and a round counts once"):
         two.add(1, sampled(2))
     two.add("last", sampled(2), np.arange(4))
-    with pytest.raises(ValueError, match=r"sampled with the seed 2, .*its own"):
+    with pytest.raises(ValueError, match=r"sampled with the seed 2; .*its own"):
         one.add(3, sampled(2))
     one.add(3, fk.shapley(fk.airport([1.0])), [7])
     one.add(4, fk.shapley(fk.airport([1.0])), [7])  # exact values have no seed to share
@@ -154,7 +154,7 @@ def test_what_would_spoil_the_totals_is_refused(tmp_path: Path) -> None:
         ledger.add(1, replace(found, values=np.array([1.0, np.nan])), [0, 1])
     assert ledger.rounds == [0]
     wide = replace(found, values=np.ones((2, 3)), standard_errors=np.zeros((2, 3)))
-    with pytest.raises(ValueError, match=r"outputs of shape .* and"):
+    with pytest.raises(ValueError, match=r"outputs .* and"):
         ledger.add(1, wide, [0, 1])
     assert ledger.rounds == [0]
     with pytest.raises(ValueError, match="name all of them alike"):

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from fedkit.checks import choice, function, having, real, warn, whole
+from fedkit.checks import choice, function, having, real, whole
 from fedkit.estimators.accumulators import Accumulator, FinishedAccumulator, MeanAccumulator
 from fedkit.extras import bar
 from fedkit.games.coalitions import (
@@ -235,35 +235,23 @@ def estimate(
     stop : callable, optional
         ``stop(valuation)`` is asked after each block of walks or draws, and ends the estimation
         when it returns true: :func:`precise` and :func:`settled`, or one of your own.
-        ``ProxySampling``, which has values at its end alone, takes none.
     progress : bool
         Show evaluations, their rate and the time left.  Coalitions are then asked for in pieces.
 
     Returns
     -------
     Valuation
+        An exception of the game goes on with an attribute ``valuations``: what had been found.
 
     Raises
     ------
     ValueError
         If the budget is below one walk, there is neither a budget nor an own stop, or the game
         returns utilities that are not finite or have the wrong shape.
-
-    Warns
-    -----
-    UserWarning
-        If the estimator doubts its values: ``info["doubt"]`` of the valuation says why.
-
-    Notes
-    -----
-    Whatever exception the game raises on the way, Ctrl-C included, goes on to the caller with an
-    attribute ``valuations``: what each estimation had found, None for nothing.
     """
-    found = estimate_many(
+    (found,) = estimate_many(
         [game], estimator, budget, [seed], count=count, stop=stop, progress=progress
-    )[0]
-    if "doubt" in found.info:
-        warn(found.info["doubt"])
+    )
     return found
 
 
@@ -415,8 +403,8 @@ class _Estimation:
             self.requests = estimator.sample(self.n, rng, self.accumulator, self.budget)
             if not hasattr(self.requests, "send"):
                 raise ValueError(
-                    f"{self.name}.sample returned a {type(self.requests).__name__}; it must be a "
-                    "generator: yield coalitions, bool[c, n], and take their utilities from there"
+                    f"{self.name}.sample must be a generator: yield coalitions, take their "
+                    f"utilities"
                 )
         self.answer: Floats | None = None
         self.idle = 0
@@ -487,8 +475,8 @@ class _Estimation:
         self.idle = 0 if self.charged or len(self.new) else self.idle + 1
         if self.idle == IDLE_STEPS:
             raise ValueError(
-                f"{self.name} asked {IDLE_STEPS:,} times in a row for the empty coalition or for "
-                "none at all, which costs nothing: it would never end"
+                f"{self.name} asked {IDLE_STEPS:,} times in a row for what costs nothing: it "
+                f"never ends"
             )
         if hasattr(self.accumulator, "see"):
             self.accumulator.see(self.asked, answer)
@@ -508,8 +496,7 @@ class _Estimation:
             )
         if np.shape(values)[:1] != (self.n,):
             raise ValueError(
-                f"{self.name} found values of shape {np.shape(values)}; expected one per player, "
-                f"({self.n},) or ({self.n}, m)"
+                f"{self.name} found values of shape {np.shape(values)} for {self.n} players"
             )
         if isinstance(accumulator, MeanAccumulator):  # of a walk and its reverse there are 2 n
             several = min(2 * self.n + 1, 2 ** min(self.n, 60))

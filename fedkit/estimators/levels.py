@@ -38,30 +38,25 @@ class MultilinearSampling(Estimator):
     ----------
     nodes : {"strata", "gauss"}
         ``"strata"``: every player j draws its own level ``u_j``, uniform on [0, 1], and a mask
-        at level q holds the players with ``u_j <= q``: as q grows from 0 to 1 it is one walk, which
-        player j enters at ``q = u_j``.  The levels are then shifted by k/levels (modulo 1), k =
-        0..levels-1, which puts one into every stratum; the n players' levels are a Latin hypercube.
+        at level q holds the players with ``u_j <= q``: as q grows from 0 to 1 it is one walk.  The
+        levels are then shifted by k/levels (modulo 1), which puts one into every stratum; the n
+        players' levels are a Latin hypercube.
         ``"gauss"``: masks at Gauss-Legendre nodes, chosen with the nodes' weights; a mask and
         its n neighbours give every player a marginal.
     levels : int, optional
         Number of strata (default 8), or of Gauss nodes (default ``ceil(n / 2)``, which removes
-        the quadrature bias: the integrand is a polynomial of degree n - 1).
+        the quadrature bias).
     antithetic : bool
         Pair each mask at q with its complement at 1 - q.
     draws : int, optional
-        Number of independent draws, each of `levels` walks (or one mask), twice as many when
-        antithetic; where the budget does not stop earlier.
+        Number of draws: ``levels`` walks with strata, one mask with Gauss nodes, twice of either
+        if antithetic; where the budget does not stop earlier.
 
     Notes
     -----
     The independent unit of the standard errors is the draw; with fewer than ten of them it is the
-    antithetic pair (or the single walk), which makes the errors conservative.  An order of n
-    players has n rotations only: with more levels than players the unit is the draw as soon as
-    there are two, there is no interval below ten, and of one draw with more than n pairs no error
-    either.  Gauss nodes follow a Kronecker sequence with a random start.
-
-    A mask with its n neighbours costs n + 1 evaluations for a marginal of each player; a walk
-    costs n, and its marginals share their utilities.
+    antithetic pair (or the single walk), which makes the errors conservative.  With more levels
+    than players the walks of a draw repeat: then there is no interval below ten draws.
     """
 
     nodes: Literal["strata", "gauss"] = "strata"
@@ -223,21 +218,18 @@ class BanzhafSampling(Estimator):
             return
         for size in sizes:  # FedOwen, Algorithm 4, line 2
             coalitions = rng.random((size, n)) < 0.5  # line 3
-            draw, player = np.nonzero(~coalitions)  # line 4: the absent players
-            first = np.searchsorted(draw, np.arange(size)) + np.arange(size)
-            joined = np.arange(len(draw)) + draw + 1  # places of S and of S + i in the request
-            rows = np.empty((size + len(draw), n), dtype=np.bool_)
-            rows[first] = coalitions
-            rows[joined] = coalitions[draw]
-            rows[joined, player] = True
-            utilities = yield rows
-            got = int(np.searchsorted(joined, len(utilities)))
-            whole = int(np.searchsorted(np.append(first[1:], len(rows)), len(utilities), "right"))
-            samples = np.zeros((size, n, *utilities.shape[1:]))
-            samples[draw[:got], player[:got]] = (  # line 5
-                utilities[joined[:got]] - utilities[first[draw[:got]]]
-            )
-            accumulator.add(samples[:whole])  # line 8: divided by the number of draws
+            asked = [  # line 4: each coalition, and with each absent player
+                np.concatenate([row[None], (row | np.eye(n, dtype=np.bool_))[~row]])
+                for row in coalitions
+            ]
+            lengths = [len(rows) for rows in asked]
+            utilities = yield np.concatenate(asked)
+            found = np.split(utilities, np.cumsum(lengths)[:-1])
+            whole = sum(len(part) == k for part, k in zip(found, lengths, strict=True))
+            samples = np.zeros((whole, n, *utilities.shape[1:]))
+            for i in range(whole):
+                samples[i, ~coalitions[i]] = found[i][1:] - found[i][0]  # line 5
+            accumulator.add(samples)  # line 8: divided by the number of draws
             accumulator.info["draws"] = int(accumulator.counts[0])
 
 
@@ -246,9 +238,7 @@ class ComplementarySampling(Estimator):
     """Coalitions compared with what they leave behind (Zhang et al. 2023, FedTSV's sampler).
 
     A player's Shapley value is the mean over the sizes s of
-    ``E[v(S) - v(N without S) | i in S, |S| = s]``: the *complementary contribution* of a coalition
-    that i is in.  The pair of a coalition and its complement informs every player, the members by
-    its difference and all others by the same with the other sign, at the complement's size.
+    ``E[v(S) - v(N without S) | i in S, |S| = s]``, and a pair informs every player.
 
     Parameters
     ----------
@@ -257,15 +247,12 @@ class ComplementarySampling(Estimator):
 
     Notes
     -----
-    A size class holds the pairs whose smaller side has s players, ``s = 1 .. floor(n / 2)``; the
-    pair of everybody and nobody is a class of its own, the same for all players.  A class is
+    A size class holds the pairs whose smaller side has s players, ``s = 0 .. floor(n / 2)``.  It is
     sampled in rounds: a random order of the players is cut into ``ceil(n / s)`` coalitions that
     cover all of them (the last takes in some of the one before where s does not divide n; one pair
-    is enough where ``2 s = n``).  Rounds are the unit of the standard errors.  The largest class
-    and the singletons are the same in every round; they are asked for once, without error.
-
-    Values sum to ``v(N) - v(empty)`` exactly where every s divides n, else in expectation.
-    Zhang et al.'s Neyman allocation of the pairs to the sizes is left out.
+    is enough where ``2 s = n``).  Rounds are the unit of the standard errors.  The first two
+    classes are the same in every round; they are asked for once, without error.  Zhang et al.'s
+    Neyman allocation of the pairs to the sizes is left out.
     """
 
     rounds: int | None = None

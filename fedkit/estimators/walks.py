@@ -30,7 +30,6 @@ Orders = NDArray[np.int64]
 IsOpen = Callable[[Floats], NDArray[np.bool_]]
 
 LARGEST_BLOCK = 128
-COARSE = 0.1  # tolerance over gain from which a truncated walk hands out noticeably less
 # of the authors' code of GTG-Shapley, which adds a random number from -5 to 5 to its cap
 LOOKED_BACK, FEWEST_WALKS, LARGEST_SHARE = 10, 30, 0.8
 
@@ -228,18 +227,6 @@ def walk(
     return credited
 
 
-def doubt_of(name: str, tolerance: float, gain: Floats) -> str | None:
-    """Say that a tolerance is coarse beside what the players gain together, where it is."""
-    ratio = np.divide(tolerance, np.abs(gain), out=np.zeros_like(gain), where=gain != 0).max()
-    if ratio <= COARSE:
-        return None
-    return (
-        f"{name} is {tolerance:g}, {ratio:.0%} of what all players gain together: walks end where "
-        "much is left to hand out, values are too small, and their intervals do not say so; "
-        f"give it fk.normalise(game), or a smaller {name}"
-    )
-
-
 @dataclass(frozen=True)
 class TruncatedMonteCarlo(Estimator):
     """Permutation walks cut off near v(N) (Ghorbani & Zou 2019, Algorithm 1).
@@ -251,8 +238,7 @@ class TruncatedMonteCarlo(Estimator):
     Parameters
     ----------
     tolerance : float
-        In the units of the utility; of a tolerance above a tenth of the gain :func:`estimate`
-        warns.
+        In the units of the utility: a tenth of what all gain together is much.
     walks : int, optional
         Number of walks, where the budget does not stop earlier.
     from_zero : bool
@@ -287,8 +273,6 @@ class TruncatedMonteCarlo(Estimator):
 
     def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         empty, grand = yield ends(n_players)
-        if doubt := doubt_of("tolerance", self.tolerance, grand - empty):
-            accumulator.info["doubt"] = doubt
         start = np.zeros_like(grand) if self.from_zero else empty  # Algorithm 5, line 3
         known = None if self.from_zero else grand
 
@@ -307,28 +291,20 @@ class GTGShapley(Estimator):
     """Guided truncated gradient Shapley, one round (Liu et al. 2022, Algorithm 1).
 
     If the round gained no more than `between` nobody gets anything.  Otherwise sweeps of `n`
-    permutations follow, each player leading one of them, the others in random order (guided
-    sampling: unbiased over a sweep).  In a walk, positions from which ``|v(N) - v(prefix)|`` is
-    below `within` keep the utility.  Between sweeps the running means A_k are compared: stop
-    when the mean relative change from each of the last 10 walks to the newest is at most
-    `convergence`, after more than ``max(30, n)`` walks, or at the cap, ``min(2**n, max(30, n,
-    0.8 * 2**n))`` walks.
+    permutations follow, each player leading one of them.  In a walk, positions from which
+    ``|v(N) - v(prefix)|`` is below `within` keep the utility.  It stops when the mean relative
+    change of the running means from each of the last 10 walks to the newest is at most
+    `convergence`, after more than ``max(30, n)`` walks, or at ``min(2**n, max(30, 0.8 * 2**n))``.
+    Each output of a vector-valued game is truncated by itself.
 
     Parameters
     ----------
     within, between : float
-        Tolerances in the units of the utility; 0 switches the truncation off, but for a round
-        that gains exactly nothing.
+        Tolerances in the units of the utility.
     convergence : float
-        Largest mean relative change that counts as converged (0.05).
+        Largest mean relative change that counts as converged.
     walks : int, optional
         Exactly this many walks, without a test of convergence.
-
-    Notes
-    -----
-    The leaders of a sweep come in random order.  Every output of a vector-valued game is truncated
-    by itself; sampling goes on until all converge.  The authors' code also rescales values, which
-    is left out.
     """
 
     within: float = 0.001
@@ -358,8 +334,6 @@ class GTGShapley(Estimator):
             accumulator.add(np.zeros((2, n, *np.shape(grand))))
             accumulator.info.update(walks=0, converged=True)
             return
-        if doubt := doubt_of("within", self.within, np.where(moved, grand - empty, 0.0)):
-            accumulator.info["doubt"] = doubt
 
         def is_open(previous: Floats) -> NDArray[np.bool_]:
             return moved & ~(np.abs(grand - previous) < self.within)

@@ -57,13 +57,10 @@ class Federation:
     n_classes : int
         Classes of the data set, those absent from the pool included.
     name : str
-        Name of the data set.
     seed : int
         Root seed of what clients do to their data.
-    transforms : mapping of int to callable
-        What some clients do to their data when they are asked for it.
-    attacks : mapping of int to attack
-        What some clients send in the place of their updates.
+    transforms, attacks : mappings of int to callable, and to attack
+        What some clients do to their data, and send in the place of their updates.
     """
 
     x: Tensor
@@ -134,8 +131,8 @@ class Federation:
             x_i, y_i = self.transforms[i](x_i, y_i, rng)
             if not len(x_i) == len(y_i) == len(index):
                 raise ValueError(
-                    f"the transform of client {i} made {len(x_i)} samples and {len(y_i)} labels of "
-                    f"{len(index)}; it must keep their number, by which clients are weighted"
+                    f"the transform of client {i} made {len(x_i)} samples and {len(y_i)} labels "
+                    f"of {len(index)}"
                 )
         return x_i, y_i
 
@@ -148,10 +145,8 @@ class Federation:
         """The same federation in which some clients misbehave.
 
         An attack is a function ``(x, y, rng) -> (x, y)`` on a client's data, or has a method
-        ``update(honest, rng)`` that returns what is sent in the place of an update.  Refused are
-        clients that do not exist, that have another transform and get an attack on data, or another
-        attack on updates, and to leave nobody honest (transforms from before need be no attacks,
-        and are not counted).
+        ``update(honest, rng)`` that returns what is sent in the place of an update.  Refused are a
+        second attack of a kind for a client, and to leave nobody honest.
         """
         for i, attack in having("attacks", attacks, "items", "keys").items():
             if isinstance(attack, type) or not callable(attack):
@@ -162,8 +157,8 @@ class Federation:
         for new, old in ((on_data, self.transforms), (on_updates, self.attacks)):
             if other := sorted(i for i in new if i in old and new[i] != old[i]):
                 raise ValueError(
-                    f"clients {other} have a transform or an attack of this kind already, which "
-                    "attacks would replace: make one of both"
+                    f"clients {other} have a transform or an attack of this kind already: make "
+                    f"one of both"
                 )
         bad = {*self.attacks, *attacks}
         if all(int(i) in bad for i in np.flatnonzero(self.sizes)):
@@ -182,8 +177,8 @@ class Federation:
                 false = self.attacks[client].update(updates[row], rng)
                 if not isinstance(false, Tensor) or false.shape != updates[row].shape:
                     raise ValueError(
-                        f"the attack of client {client} sent {brief(false)}; expected a tensor of "
-                        f"the update's shape, {tuple(updates[row].shape)}"
+                        f"the attack of client {client} sent {brief(false)}; expected "
+                        f"{brief(updates[row])}"
                     )
                 sent[row] = false
         return sent
@@ -201,7 +196,7 @@ def make_federation(
     empty: Literal["keep", "refill"] = "keep",
     min_size: int = 1,
 ) -> Federation:
-    """Make a federation of a data set.
+    """Make a federation of a data set, normalised by the statistics of its training images.
 
     Parameters
     ----------
@@ -223,7 +218,6 @@ def make_federation(
     Returns
     -------
     Federation
-        Images are normalised by the statistics of the data set's training images.
     """
     streams = Streams(seed).child("federation")
     choice("validation_from", validation_from, ("train", "test"))
@@ -241,8 +235,7 @@ def make_federation(
         pool = pool[long_tail(y_all[pool], imbalance_factor, streams.generator("tail"))]
     if whole("n_clients", n_clients, 1) > len(pool):
         raise ValueError(
-            f"n_clients is {n_clients} but there are {len(pool)} samples; take fewer clients or "
-            "more data"
+            f"n_clients is {n_clients} for {len(pool)} samples; take fewer clients or more data"
         )
     dealt = scheme.split(y_all[pool], n_clients, streams.generator("split"))
     parts = _positions(scheme, dealt, n_clients, len(pool))
@@ -290,10 +283,9 @@ def federation_from_arrays(
     ----------
     clients : sequence of pairs, DataLoaders or Datasets
         Features and labels of each client.  Features are finite numbers of the shape (N, columns),
-        (N, H, W) or (N, C, H, W), alike for all but N; labels are whole numbers from 0, of the
-        shape (N,).
+        (N, H, W) or (N, C, H, W), alike for all but N; labels are whole numbers from 0, (N,).
     test, validation : pair, DataLoader or Dataset
-        The server's test and validation data, in the same form; without `validation` it is empty.
+        The server's test and validation data; without `validation` it is empty.
     n_classes : int, optional
         By default one more than the largest label.
     name : str
@@ -304,11 +296,6 @@ def federation_from_arrays(
     -------
     Federation
         Columns become images of one channel and one row.
-
-    Raises
-    ------
-    ValueError
-        If there are no clients with data, or an array is not as above; the message names whose.
     """
     if not isinstance(clients, Sequence) or isinstance(clients, str):
         raise ValueError(f"clients is {brief(clients)}; expected a list of (features, labels)")
@@ -327,15 +314,13 @@ def federation_from_arrays(
     for whose, (x, _) in checked.items():
         if len(x) and x.shape[1:] != shape:
             raise ValueError(
-                f"{whose}: a sample has the shape {tuple(x.shape[1:])}, others have "
-                f"{tuple(shape)}; give all the same features"
+                f"{whose}: a sample has the shape {tuple(x.shape[1:])}, others {tuple(shape)}"
             )
     labels = torch.cat([y for _, y in checked.values()])
     most = 1 + int(labels.max())
     if n_classes is not None and n_classes < most:
         raise ValueError(
-            f"there is a label {most - 1}; n_classes is {n_classes}, and labels are whole numbers "
-            "from 0"
+            f"n_classes is {n_classes}, and there is a label {most - 1}; labels are from 0"
         )
     nothing = torch.empty((0, *shape)), torch.empty(0, dtype=torch.int64)
     x, y = (torch.cat(part) for part in zip(*(pair for pair in held if len(pair[1])), strict=True))
@@ -355,22 +340,15 @@ def _check(whose: str, pair: Pair) -> tuple[Tensor, Tensor]:
     same_rows(f"{whose}: features and labels", *pair)
     if x.ndim not in (2, 3, 4) or y.shape != x.shape[:1]:
         raise ValueError(
-            f"{whose}: features of shape {x.shape} and labels of shape {y.shape}; expected (N, "
-            "columns), (N, H, W) or (N, C, H, W), and (N,), with N = 0 for who has none"
+            f"{whose}: features {x.shape} and labels {y.shape}; expected (N, columns), (N, H, W) "
+            f"or (N, C, H, W), and (N,)"
         )
     if any(a.dtype.kind not in "biuf" for a in (x, y)):
-        raise ValueError(
-            f"{whose}: {x.dtype} and {y.dtype}; expected numbers: encode text, fill what is missing"
-        )
+        raise ValueError(f"{whose}: {x.dtype} and {y.dtype}; encode text, fill what is missing")
     narrow = x.astype(np.float32)
     if not np.isfinite(narrow).all():
-        raise ValueError(
-            f"{whose}: features that are not finite in single precision; fill, drop or scale them"
-        )
+        raise ValueError(f"{whose}: features that are not finite in single precision; scale them")
     if not ((y == np.floor(y)) & (y >= 0) & (y < _MOST)).all():
-        raise ValueError(
-            f"{whose}: labels are not whole numbers from 0 to {_MOST - 1}; encode classes first "
-            "(amounts are for models of your own: see fk.Evaluator)"
-        )
+        raise ValueError(f"{whose}: labels are not whole numbers from 0; encode classes first")
     images = narrow.reshape(len(x), *(1,) * (4 - x.ndim), *x.shape[1:])
     return torch.from_numpy(images), torch.from_numpy(y.astype(np.int64))

@@ -42,11 +42,11 @@ def retraining_game(
     test : one more of these
     score : str or callable, optional
         A scorer's name, such as ``"roc_auc"``, or ``score(fitted, x, y)``, larger for better; by
-        default the learner's own: accuracy, or R^2.
+        default the learner's own.
     empty : float, optional
         The utility of nobody, in the place of the guess.
     seed : int
-        Taken by the learner, and the steps of a pipeline, where ``random_state`` is None.
+        Taken where ``random_state`` is None.
 
     Returns
     -------

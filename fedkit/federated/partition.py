@@ -71,11 +71,10 @@ class Dirichlet:
         Concentration; small is skewed.
     by : {"class", "capped", "client", "blocks"}
         ``"class"``: for each class its shares over the clients (Yurochkin et al. 2019).
-        ``"capped"``: the same, but a client that has N/n samples takes part in no further class.
-        ``"client"``: for each client, of equal sizes, its distribution of labels (Hsu et al. 2019),
-        Dir(alpha * C * p) over C classes of frequencies p.
-        ``"blocks"``: capped draws in random blocks of ten clients, which are then cut into equal
-        parts (Shang et al. 2022); the most even of 20 draws, at most, is kept.
+        ``"capped"``: a client that has N/n samples takes part in no further class.
+        ``"client"``: for each client, of equal sizes, its labels (Hsu et al. 2019), Dir(alpha C p)
+        over C classes of frequencies p.  ``"blocks"``: capped draws in random blocks of ten,
+        then cut into equal parts (Shang et al. 2022); the most even of 20 draws is kept.
     """
 
     alpha: float
@@ -169,8 +168,8 @@ class ClassesPerClient:
             raise ValueError(f"k is {self.k} but there are {len(classes)} classes; take fewer")
         if self.k * n_clients < len(classes):
             raise ValueError(
-                f"{n_clients} clients of {self.k} classes cannot hold {len(classes)} classes; take "
-                "more clients or a larger k"
+                f"{n_clients} clients of {self.k} classes cannot hold {len(classes)}; take more "
+                f"clients"
             )
         holders: list[list[int]] = [[] for _ in classes]
         for client in range(n_clients):
@@ -217,14 +216,12 @@ class QuantitySkew:
 
 @dataclass(frozen=True)
 class Mavericks:
-    """Some clients alone hold some classes (Huang et al. 2022; FedMS, section 3).
-
-    The Mavericks are the first clients.  Classes held by a Maverick are absent from all others.
+    """Some clients, the first ones, alone hold some classes (Huang et al. 2022; FedMS, section 3).
 
     Parameters
     ----------
     n_mavericks : int
-        As many classes, drawn at random, are theirs.
+        As many classes, drawn at random, are theirs, and absent from all others.
     others : Partitioner
         How the remaining classes are divided.
     shared : bool
@@ -250,7 +247,7 @@ class Mavericks:
         if few or len(present) <= self.n_mavericks:
             raise ValueError(
                 f"{self.n_mavericks} Mavericks among {n_clients} clients leave no clients or no "
-                "classes for the others; take fewer Mavericks"
+                f"classes"
             )
         held = np.sort(rng.choice(present, self.n_mavericks, replace=False))
         rest = np.flatnonzero(~np.isin(y, held))
@@ -361,8 +358,7 @@ def fill_empty(
         return list(parts)
     if sizes.sum() < min_size * len(parts):
         raise ValueError(
-            f"{sizes.sum()} samples cannot give {len(parts)} clients {min_size} each; take fewer "
-            "clients or a smaller min_size"
+            f"{sizes.sum()} samples are too few for {len(parts)} clients of {min_size} each"
         )
     held = [list(rng.permutation(p)) for p in parts]
     while sizes.min() < min_size:

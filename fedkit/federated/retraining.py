@@ -59,10 +59,8 @@ def train_with_sizes(
 
     Parameters
     ----------
-    federation, architecture
-        Clients, and the model that they train.
-    local : LocalSGD
-        Local training; every client goes through its samples in the same order.
+    federation, architecture, local
+        Clients, their model, and local training; a client goes through its samples in one order.
     sizes : int array (B, R, n)
         In federation b and round r client i trains on its first ``sizes[b, r, i]`` samples.
     seed : int
@@ -80,11 +78,6 @@ def train_with_sizes(
     float64[B, R], or float64[B, 1]
         Test accuracy after each round, in [0, 1]; with a last axis where a utility is a vector.
         A federation that overflows is taken to answer class 0 always.
-
-    Raises
-    ------
-    ValueError
-        If sizes have the wrong shape, or a client is asked for more than it has.
     """
     _check_parts(federation, architecture, local)
     used = check_sizes(federation, sizes)
@@ -127,17 +120,15 @@ def _check_parts(federation: Federation, architecture: Model, local: LocalSGD) -
 def check_sizes(federation: Federation, sizes: npt.ArrayLike) -> IntArray:
     """Used amounts as int64[B, R, n], whole and at most what a client owns."""
     try:
-        used = np.asarray(sizes)
-    except ValueError as error:
-        raise ValueError("sizes are ragged; expected (federations, rounds, clients)") from error
+        used = np.asarray(sizes, dtype=np.float64)
+    except (TypeError, ValueError):  # ragged
+        used = np.zeros(0)
     if used.ndim != 3 or used.shape[2] != federation.n_clients or not used.shape[1]:
         raise ValueError(
-            f"sizes have shape {used.shape}; expected (federations, rounds, {federation.n_clients})"
+            f"sizes are {brief(sizes)}; expected (federations, rounds, {federation.n_clients})"
         )
-    if used.dtype.kind not in "iu" and not (used == np.floor(used)).all():  # NaN is not equal
-        raise ValueError("sizes are numbers of samples; they must be whole and finite")
-    if (used < 0).any() or (used > federation.sizes).any():
-        raise ValueError("sizes are negative, or larger than what a client owns")
+    if not ((used == np.floor(used)) & (used >= 0) & (used <= federation.sizes)).all():
+        raise ValueError("sizes are no whole numbers from 0 to what a client owns")
     return used.astype(np.int64)
 
 
@@ -149,8 +140,8 @@ def _check_weights(weights: npt.ArrayLike, used: IntArray) -> FloatArray:
         given = np.full(1, np.nan)
     if given.shape != (len(used), used.shape[2]) or not (np.isfinite(given) & (given >= 0)).all():
         raise ValueError(
-            f"weights are {brief(weights)}; expected ({len(used)}, {used.shape[2]}) finite "
-            "numbers of at least 0"
+            f"weights are {brief(weights)}; expected ({len(used)}, {used.shape[2]}) numbers of "
+            f"at least 0"
         )
     return np.asarray(given[:, None] * (used > 0))
 
@@ -171,16 +162,14 @@ def federation_game(
 ) -> Game:
     """Return the game of retraining: test accuracy of the federation of each coalition alone.
 
-    The empty coalition keeps the initial model.
+    The empty coalition keeps the initial model; members use all their data in all rounds.
 
     Parameters
     ----------
-    federation, architecture, local, seed
+    federation, architecture, local, seed, device
         As in ``fedkit.federated.train_with_sizes``.
-    device : str or torch.device, optional
-        CUDA by default if there is one.
     rounds : int
-        Communication rounds; all members take part in all of them with all their data.
+        Communication rounds.
     train : callable
         ``train_with_sizes``, or what stands in its place and remembers.
 

@@ -28,7 +28,7 @@ from fedkit.games.valuation import Valuation
 from fedkit.learning.device import find_device, real_tensor
 from fedkit.learning.evaluation import Evaluator, Score
 from fedkit.learning.models import Model, classifier
-from fedkit.learning.training import LocalSGD, check_batches, train_clients
+from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.streams import Streams
 
 __all__ = [
@@ -49,23 +49,19 @@ class ClientTable:
 
     Attributes
     ----------
-    sizes : int64[n]
-        Training samples per client.
+    sizes, counts, missed : int64[n]
+        Training samples; rounds in which the client took part; rounds in which its update was left
+        out, because it was not finite.
     label_counts : int64[n, classes]
         Training samples per client and class, by the true labels.
     values : float64[n] or float64[n, m]
-        Contribution of each client as the strategy remembers it; zero before its first round.
-    counts : int64[n]
-        Rounds in which the client took part.
-    missed : int64[n]
-        Rounds in which it was selected and its update left out, because it was not finite.
+        Contribution as the strategy remembers it; zero before the first round.
     round : int
         Index of the coming round, from 0.
     memory : dict
-        Further arrays and tensors that policies keep from round to round.
+        What policies keep besides from round to round.
     losses : callable
-        ``losses(ids)`` is the mean loss of the global model on the data that each of these clients
-        trains on, float64[len(ids)], in nats.
+        ``losses(ids)`` is the mean loss in nats of the global model on the data of these clients.
     """
 
     sizes: IntArray
@@ -107,7 +103,6 @@ class Round:
     index : int
         From 0.
     architecture : Model
-        The network; a row of P numbers is its travelling state.
     base : float32[P]
         Global model that the participants started from.
     updates : float32[k, P]
@@ -117,7 +112,6 @@ class Round:
     evaluator : Evaluator
         Utility on the server's validation set.
     local : LocalSGD
-        How the participants trained.
     weighting : {"size", "uniform"}
         How a coalition's updates are averaged.
     streams : Streams
@@ -165,8 +159,8 @@ class Round:
         fine = given.shape == (k,) and np.isfinite(given).all() and (given >= 0).all()
         if not fine or (given.any() and abs(given.sum() - 1) > 1e-5):
             raise ValueError(
-                f"weights are {_shown(given)} for {k} participants; expected one finite number of "
-                "at least 0 for each that sum to 1, or zeros to keep the model"
+                f"weights are {_shown(given)} for {k} participants; expected numbers of at least "
+                f"0 that sum to 1, or zeros to keep the model"
             )
         self.noted.append(given)
         return self.base + torch.as_tensor(given).to(self.updates) @ self.updates
@@ -176,8 +170,7 @@ class Round:
         shape = tuple(self.updates.shape)
         if not isinstance(updates, Tensor | np.ndarray) or tuple(updates.shape) != shape:
             raise ValueError(
-                f"updates are {brief(updates)}; expected a tensor or array of shape {shape}, one "
-                "update per participant, also of an attack"
+                f"updates are {brief(updates)}; expected a tensor or array of shape {shape}"
             )
         return replace(self, updates=real_tensor("updates", updates).to(self.updates))
 
@@ -191,8 +184,7 @@ class Round:
             return self
         if not good.any():
             raise ValueError(
-                f"round {self.index + 1}: no participant's update is finite (clients "
-                f"{self.participants.tolist()}); local training diverged, lower the learning "
+                f"round {self.index + 1}: no participant's update is finite; lower the learning "
                 f"rate (it is {self.local.lr})"
             )
         kept = good.cpu().numpy()
@@ -258,8 +250,8 @@ class Strategy:
         ``round.average(weights)``; the table knows the round already.
     remember : callable
         ``remember(table, ids, valuation)`` writes into the table, whose `counts` include the round.
-    outputs : int or None
-        Values per client; None for one number (a vector-valued utility has one per output).
+    outputs : int, optional
+        Values per client, where the utility is a vector.
     """
 
     select: Select
@@ -281,12 +273,10 @@ class Plan:
 
     Parameters
     ----------
-    rounds, participants : int
-        Communication rounds, and clients per round.
-    local : LocalSGD
-        Local training.
+    rounds, participants, local
+        Communication rounds, clients per round, and their training (``fk.LocalSGD``).
     utility : {"accuracy", "negative_loss", "class_accuracy"} or callable
-        Utility on the server's validation set, as ``fk.Evaluator`` takes it.
+        On the server's validation set, as ``fk.Evaluator`` takes it.
     weighting : {"size", "uniform"}
         How the updates of a coalition are averaged inside v(S).
     evaluate_every : int
@@ -326,9 +316,8 @@ def check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> In
     numbers = ids.ndim == 1 and len(ids) > 0 and ids.dtype.kind in "iu"
     if not numbers or len(np.intersect1d(ids, np.arange(n_clients))) < len(ids):
         raise ValueError(
-            f"{_name(policy)} selected {_shown(ids)}; expected at least one "
-            f"client, each once, by its number from 0 to {n_clients - 1} (np.flatnonzero turns a "
-            "mask into numbers)"
+            f"{_name(policy)} selected {_shown(ids)}; expected clients from 0 to "
+            f"{n_clients - 1}, each once, and no mask"
         )
     return ids.astype(np.int64)
 
@@ -340,7 +329,7 @@ def values_of(strategy: Strategy, rounds: Sequence[Round]) -> list[Valuation]:
     if before != _versions(rounds):
         raise ValueError(
             f"{policy} changed the updates or the base of round {rounds[0].index + 1} in place; "
-            "work on a clone: what it is handed is what is aggregated"
+            f"work on a clone"
         )
     each = () if strategy.outputs is None else (strategy.outputs,)
     wanted = [(len(r.participants), *each) for r in rounds]
@@ -351,15 +340,14 @@ def values_of(strategy: Strategy, rounds: Sequence[Round]) -> list[Valuation]:
         ]
     if given != wanted:
         raise ValueError(
-            f"{policy} returned {given}; expected a list with one fk.Valuation per round, whose "
-            f"values are {wanted}: of each participant, where the strategy's outputs are "
-            f"{strategy.outputs}"
+            f"{policy} returned {given}; expected a list of one fk.Valuation per round, with "
+            f"values of {wanted} (outputs of the strategy: {strategy.outputs})"
         )
     for v, r in zip(valuations, rounds, strict=True):
         if not np.isfinite(v.values).all():
             raise ValueError(
                 f"{policy} returned the values {_shown(v.values)} of round {r.index + 1}; "
-                "expected finite numbers (an estimator needs a budget with which it sees everybody)"
+                f"expected finite numbers"
             )
     return valuations
 
@@ -381,7 +369,7 @@ def next_model(strategy: Strategy, table: ClientTable, r: Round, valuation: Valu
     if new.shape != r.base.shape or not bool(torch.isfinite(new).all()):
         raise ValueError(
             f"{_name(strategy.aggregate)} returned {brief(model)}; expected the next model, "
-            f"{len(r.base)} finite numbers in a tensor or an array, such as round.average(weights)"
+            f"{len(r.base)} finite numbers, such as round.average(weights)"
         )
     return new
 
@@ -426,7 +414,6 @@ class _Server:
             raise ValueError("no client of this federation owns data; nothing can be trained")
         if not len(f.y_test):
             raise ValueError("the federation has no test data, on which models are scored")
-        check_batches(model, plan.local, f.sizes.tolist())
         self.federation, self.plan, self.streams = f, plan, Streams(seed)
         self.judge = partial(Evaluator, model, device=device)
         self.evaluator: Any = Missing(_NO_VALIDATION)
@@ -519,27 +506,23 @@ def run(
         batches, so comparisons can be paired.
     device : optional
         None takes CUDA where it is available.
-    probe : callable or None
-        Called with every round and its valuation; the numbers that it returns, by names that
-        the history does not have, join it.
-    attack : callable or None
-        Maps a round to the updates that reach the server, float32[k, P], after what the
-        federation's adversaries do.
+    probe : callable, optional
+        Called with every round and its valuation; the numbers that it returns join the history.
+    attack : callable, optional
+        Maps a round to the updates that reach the server, float32[k, P].
     progress : bool
         Show a progress bar.
 
     Returns
     -------
     History
-        Rounds, clients and times of all replicates.  An exception carries the `history` of the
-        rounds before it.
+        An exception carries the `history` of the rounds before it.
 
     Raises
     ------
     ValueError
-        If seeds and federations do not match, there are fewer clients than participants, no
-        client owns data, a policy returns what is no selection, no values or no model, or no
-        update of a round is finite; one that is not is left out of its round.
+        If the arguments do not match, a policy returns what is no selection, no values or no model,
+        or no update of a round is finite; one that is not is left out of its round.
     """
     seeds = _checked(federations, strategy, plan, seeds, probe, attack)
     place = find_device(device)
@@ -601,8 +584,8 @@ def _checked(
             function(name, given)
     if len(federations) != len(seeds) or len(set(seeds)) != len(seeds) or not seeds:
         raise ValueError(
-            f"{len(federations)} federations and seeds {seeds}; "
-            "give one distinct seed per federation"
+            f"{len(federations)} federations and seeds {seeds}; give one distinct seed per "
+            f"federation"
         )
     few = min(f.n_clients for f in federations)
     if plan.participants > few:

@@ -70,9 +70,7 @@ def unanimity(n_players: int, carrier: ArrayLike) -> Example:
     whole("n_players", n_players, 1, MOST)
     members = vector("carrier", carrier)
     if not np.isin(members, np.arange(n_players)).all():
-        raise ValueError(
-            f"carrier is {brief(carrier)}; expected at least one player from 0 to {n_players - 1}"
-        )
+        raise ValueError(f"carrier is {brief(carrier)}; expected players from 0 to {n_players - 1}")
     row = np.zeros((1, n_players), dtype=np.bool_)
     row[0, members.astype(np.int64)] = True
     return _unanimity_sum(row, np.ones(1))
@@ -173,13 +171,12 @@ def weighted_majority(weights: ArrayLike, quota: int) -> Example:
     array = vector("weights", weights)
     if (array < 0).any() or (array != np.floor(array)).any() or len(array) > MOST_COUNTED:
         raise ValueError(
-            f"weights are {brief(weights)}; expected non-negative integers, one for each of at "
-            f"most {MOST_COUNTED} players"
+            f"weights are {brief(weights)}; expected up to {MOST_COUNTED} whole numbers of at "
+            f"least 0"
         )
     if len(array) * array.sum() > MOST_ENTRIES:
         raise ValueError(
-            f"weights sum to {array.sum():g}; expected at most {MOST_ENTRIES // len(array):,} for "
-            f"{len(array)} players: divide them by what they have in common"
+            f"weights sum to {array.sum():g}; expected at most {MOST_ENTRIES // len(array):,}"
         )
     whole("quota", quota, 1)  # at 0 the empty one wins
     each = array.astype(np.int64)

@@ -47,16 +47,15 @@ class Game:
     table : float64 array, shape (2**n,) or (2**n, m), optional
         All utilities, where they are known; bit `i` of an index says whether player `i` is in.
     scale : float64 array, shape () or (m,), optional
-        Of a game that :func:`normalise` made: what turns values into the units of the utility.
+        Of a normalised game: what turns values into the units of the utility.
     sizes : float64 array, shape (n,), optional
-        Data sizes of the clients of a federated round, by which their updates are averaged.
+        Data sizes of the clients of a federated round.
     lifted : tuple of Game and callable, optional
-        A game that shows more at the price of this one, and the score that makes this game's
-        utilities of that one's (margins of a round, and the share that is right).
+        A game that shows more at the price of this one, and the score that makes this one of it.
     at_once : int
-        The fewest coalitions that the game likes to be asked for together: its processes.
+        The fewest coalitions that the game likes to be asked for together.
     utility : str, optional
-        What its utilities measure: values of different utilities are not added up.
+        What its utilities measure.
 
     Examples
     --------
@@ -80,13 +79,7 @@ class Game:
         function("function", self.function)
 
     def __call__(self, coalitions: ArrayLike) -> Utilities:
-        """Return the utilities, ``float64[B]`` or ``[B, m]``, of ``bool[B, n]`` coalitions.
-
-        Raises
-        ------
-        ValueError
-            If the coalitions are no such matrix, or a utility is no finite number.
-        """
+        """Return the utilities, ``float64[B]`` or ``[B, m]``, of ``bool[B, n]`` coalitions."""
         rows = as_coalitions(coalitions, self.n_players)
         return as_utilities(self.function(rows.copy()), rows)
 
@@ -101,15 +94,14 @@ def as_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
     array = real_numbers("the game returned utilities", utilities)
     if array.ndim not in (1, 2) or len(array) != len(coalitions):
         raise ValueError(
-            f"the game returned utilities of shape {array.shape} for {len(coalitions)} "
-            f"coalitions; expected ({len(coalitions)},) or ({len(coalitions)}, m)"
+            f"the game returned utilities of shape {array.shape}; expected ({len(coalitions)},) "
+            f"or ({len(coalitions)}, m)"
         )
     if not np.isfinite(array).all():
         bad = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(axis=1)))
         members = np.flatnonzero(coalitions[bad]).tolist()
         raise ValueError(
-            f"the utility of coalition {members} is {brief(array[bad])}; utilities must be finite, "
-            "so replace it inside the game (by a floor, say) if its model has diverged"
+            f"the utility of coalition {members} is {brief(array[bad])}; utilities must be finite"
         )
     return array
 
@@ -129,10 +121,8 @@ def as_game(game: Any) -> Game:
     """Return a game, or refuse what is none."""
     if isinstance(game, Game):
         return game
-    told = "a function alone does not say how many" if callable(game) else "expected an fk.Game"
     raise ValueError(
-        f"game is {brief(game)}; {told}: make one with "
-        "fk.Game(n_players, function) or fk.table_game(values)"
+        f"game is {brief(game)}; make one: fk.Game(n_players, function) or fk.table_game(values)"
     )
 
 
@@ -170,7 +160,7 @@ def table_game(values: ArrayLike) -> Game:
     if table.ndim not in (1, 2) or n < 1 or len(table) != 2**n:
         raise ValueError(
             f"values have shape {table.shape}; a table of n players has (2**n,) or (2**n, m) "
-            "entries with n >= 1"
+            f"entries"
         )
     check_table_size(n)
     if not np.isfinite(table).all():
@@ -210,8 +200,8 @@ def check_outputs(new: Utilities, before: Utilities) -> None:
     """Refuse utilities with another number of outputs than those before."""
     if new.shape[1:] != before.shape[1:]:
         raise ValueError(
-            f"the game returned utilities of shape {new.shape} after rows of shape "
-            f"{before.shape[1:]}; the number of outputs must not change"
+            f"the game returned utilities of shape {new.shape}; the number of outputs must not "
+            f"change"
         )
 
 

@@ -72,7 +72,7 @@ class Ledger:
         valuation: Valuation,
         clients: Sequence[int | str] | NDArray[Any] | None = None,
     ) -> None:
-        """Write the values of a round down.
+        """Write the values of a round down, or refuse what :func:`total` would not add up.
 
         Parameters
         ----------
@@ -81,14 +81,7 @@ class Ledger:
         valuation : Valuation
             Where it is sampled, with a seed of its own.
         clients : sequence of int or str, optional
-            Who took part, in the order of the values; by default the valuation's names, or else
-            0, 1, ...
-
-        Raises
-        ------
-        ValueError
-            If the round is in the ledger, a value is not finite, or the values cannot be added to
-            those that are there (see :func:`total`).
+            Who took part, in the order of the values; by default its names, or 0, 1, ...
         """
         if not isinstance(number, str):
             number = whole("number", number, 0)
@@ -97,8 +90,7 @@ class Ledger:
         (who,) = _clients([valuation], None if clients is None else [clients])
         if not np.isfinite(valuation.values).all():
             raise ValueError(
-                f"the values of round {number!r} hold a NaN or an infinity; leave out the clients "
-                "who have no value"
+                f"the values of round {number!r} hold a NaN or an infinity; leave such clients out"
             )
         with self._lock, self._file:
             self._file.execute("BEGIN IMMEDIATE")  # nobody else writes after the look
@@ -138,11 +130,6 @@ class Ledger:
         """Draw what each client has brought, summed up to each round; return matplotlib's axes.
 
         Of many clients ten are told apart; of several outputs the mean is drawn.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; a new figure by default.
         """
         if ax is None:
             _, ax = need("matplotlib.pyplot", "run").subplots(layout="constrained")
@@ -177,10 +164,7 @@ def total(
     valuations: Sequence[Valuation],
     participants: Sequence[Sequence[int | str] | NDArray[Any]] | None = None,
 ) -> Valuation:
-    """Add the valuations of rounds up, one total per client.
-
-    Values of a normalised game are shares of the round's own gain: the valuation knows it as its
-    `scale`, and it is added up in the utility's units.
+    """Add the valuations of rounds up, one total per client, in the utility's units.
 
     Parameters
     ----------
@@ -193,15 +177,13 @@ def total(
     Returns
     -------
     Valuation
-        float64[clients] or [clients, m], with the clients' numbers or names where there are any;
-        numbers in their order, names as they first appear.  Standard errors are those of
-        independent rounds, with Satterthwaite's degrees of freedom.
+        float64[clients] or [clients, m], with the clients' numbers or names where there are any.
+        Standard errors are those of independent rounds, with Satterthwaite's degrees of freedom.
 
     Raises
     ------
     ValueError
-        If rounds do not match, are of several utilities or semivalues, or two were sampled with
-        the same seed, which makes their errors alike.
+        If rounds do not match, are of several utilities or semivalues, or two have the same seed.
 
     Examples
     --------
@@ -268,8 +250,8 @@ def _clients(rounds: Sequence[Valuation], participants: Any) -> list[list[Client
     told = [len(set(each)) for each in who]
     if told != [v.n_players for v in rounds] or told != [len(each) for each in who]:
         raise ValueError(
-            f"participants are {told} different clients and the valuations have "
-            f"{[v.n_players for v in rounds]} values; pass the clients of each round, each once"
+            f"participants are {told} different clients for {[v.n_players for v in rounds]} "
+            f"values; pass each once"
         )
     return who
 
@@ -281,22 +263,18 @@ def _check_sum(valuations: Sequence[Valuation], who: Sequence[Sequence[Client]])
         raise ValueError(
             f"clients are {brief(clients)}, some by number and some by text; name all of them alike"
         )
-    kinds = {"outputs of shape": dict.fromkeys(v.values.shape[1:] for v in valuations)}
-    for fact in ("utility", "semivalue"):
-        kinds[fact] = dict.fromkeys(str(v.info[fact]) for v in valuations if fact in v.info)
-    for fact, found in kinds.items():
-        if len(found) > 1:
-            told = " and ".join(map(str, found))
+    for fact in ("outputs", "utility", "semivalue"):
+        told = [v.info.get(fact) if fact != "outputs" else v.values.shape[1:] for v in valuations]
+        kinds = list(dict.fromkeys(str(each) for each in told if each is not None))
+        if len(kinds) > 1:
             raise ValueError(
-                f"the rounds have values of different kinds, {fact} {told}; add up "
-                "each kind by itself"
+                f"the rounds have values of different kinds, {fact} {' and '.join(kinds)}; add up "
+                "each by itself"
             )
     sampled = [v for v in valuations if not v.exact and v.seed is not None]
-    streams = [(v.seed, str(v.info.get("stream"))) for v in sampled]
-    if double := [
-        seed for i, (seed, stream) in enumerate(streams) if (seed, stream) in streams[:i]
-    ]:
+    seeds = [v.seed for v in sampled]
+    if len({(v.seed, str(v.info.get("stream"))) for v in sampled}) < len(sampled):
+        double = max(seeds, key=seeds.count)
         raise ValueError(
-            f"two rounds were sampled with the seed {double[0]}, which makes their errors alike: "
-            "give each round a seed of its own"
+            f"two rounds were sampled with the seed {double}; give each round a seed of its own"
         )

@@ -33,17 +33,13 @@ def remember(game: Game, path: str | Path | None = None) -> Game:
     game : Game
         With a path it must give a coalition the same utility every time, up to ``1e-6``.
     path : str or Path, optional
-        A file that keeps what was evaluated, also when the process is killed, but for about the
-        last second, and that several processes may share.
+        A file that keeps what was evaluated, but for about the last second, also when the process
+        is killed, and that several processes may share.  Of a few coalitions that it holds `game`
+        is asked again: a file of another game is refused.
 
     Returns
     -------
     Game
-
-    Raises
-    ------
-    ValueError
-        If the file is of another game: of three coalitions that it holds `game` is asked again.
     """
     memory = Memory(as_game(game), None if path is None else file_at(path))
     if memory.path is not None:
@@ -151,7 +147,7 @@ class Memory:
         if entries[0][1] != n:
             raise ValueError(
                 f"{self.path} is of a game of {entries[0][1]} players and game has {n}; pass "
-                "another path"
+                f"another path"
             )
         self._read = entries[-1][0]
         packed = np.frombuffer(b"".join(entry[2] for entry in entries), dtype=np.uint8)

@@ -47,8 +47,8 @@ def samples_of(x: Any, y: Any = None) -> tuple[Tensor, Tensor]:
         x, y = _loaded(x)
     elif y is None:
         raise ValueError(
-            f"y is missing beside x, a {type(x).__name__}; give the labels, or a DataLoader or "
-            "Dataset of pairs in the place of x"
+            f"y is missing beside x, a {type(x).__name__}; give labels, or a DataLoader or "
+            f"Dataset of pairs"
         )
     same_rows("x and y", x, y)
     return as_tensor("x", x), as_tensor("y", y)

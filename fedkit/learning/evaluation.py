@@ -71,10 +71,8 @@ class Evaluator:
     utility : {"accuracy", "negative_loss", "class_accuracy", "margins"} or callable
         Share of correct predictions in [0, 1]; minus the mean cross-entropy in nats; the accuracy
         on each class, a vector; or for each sample the logit of its class less the largest other,
-        a vector, positive where the prediction is correct.  A model with a NaN among its logits
-        has the utility NaN.
-        A function gets the outputs ``[N, ...]`` of one model and y, and returns a number or a
-        vector, larger for better; of the losses of torch and scikit-learn give the negative.
+        a vector.  NaN where a logit is.  A function gets the outputs ``[N, ...]`` of one model and
+        y, and returns a number or a vector, larger for better: of a loss give the negative.
     device : optional
         CUDA if there is one, otherwise the CPU.
 
@@ -86,8 +84,7 @@ class Evaluator:
     Raises
     ------
     ValueError
-        If the validation set is empty, misshapen or not finite, the utility or device is unknown,
-        `class_accuracy` is asked for and a class has no validation sample, or a module fails on x.
+        If the validation set is empty, misshapen or not finite, or a module fails on x.
 
     Examples
     --------
@@ -118,8 +115,8 @@ class Evaluator:
             y = y.long()
         if broken := int((~torch.isfinite(x)).sum()):
             raise ValueError(
-                f"validation samples x hold {broken} numbers that are NaN or infinite; replace "
-                "them, or leave those samples out"
+                f"validation samples x hold {broken} numbers that are NaN or infinite; leave "
+                f"them out"
             )
         model = model_of(model, x)
         counts = _check_validation(model, x, y, utility)
@@ -141,8 +138,8 @@ class Evaluator:
         models = real_tensor("models", rows).to(self.device, self._dtype)
         if models.dim() != 2 or models.shape[1] != self.model.size:
             raise ValueError(
-                f"models have shape {tuple(models.shape)}; [B, {self.model.size}] is "
-                f"expected for {self.model.name}: params[None] makes a stack of one model"
+                f"models have shape {tuple(models.shape)}; expected [B, {self.model.size}]: "
+                f"params[None] is one"
             )
         return self._run(models, None, direct=True)
 
@@ -438,8 +435,8 @@ def _check_validation(model: Model, x: Tensor, y: Tensor, utility: Any) -> Tenso
     n = len(y) if y.dim() else 0
     if n == 0 or tuple(x.shape) != (n, *model.input_shape):
         raise ValueError(
-            f"validation images {tuple(x.shape)} and {n} labels were given; "
-            f"[N, {', '.join(map(str, model.input_shape))}] and N >= 1 labels are expected"
+            f"validation images {tuple(x.shape)} and {n} labels were given; expected "
+            f"{[n, *model.input_shape]}, and at least one"
         )
     if callable(utility):
         return torch.zeros(0)
@@ -452,13 +449,13 @@ def _check_validation(model: Model, x: Tensor, y: Tensor, utility: Any) -> Tenso
         )
     if int(y.min()) < 0 or int(y.max()) >= model.n_classes:
         raise ValueError(
-            f"validation labels lie in [{int(y.min())}, {int(y.max())}]; classes 0 to "
-            f"{model.n_classes - 1} are expected"
+            f"validation labels lie in [{int(y.min())}, {int(y.max())}]; expected 0 to "
+            f"{model.n_classes - 1}"
         )
     counts = torch.bincount(y.cpu(), minlength=model.n_classes)
     if utility == "class_accuracy" and bool((counts == 0).any()):
         raise ValueError(
-            f"classes {torch.nonzero(counts == 0).flatten().tolist()} have no validation image, so "
-            "their accuracy is undefined: draw the validation set by class, or use another utility"
+            f"classes {torch.nonzero(counts == 0).flatten().tolist()} have no validation image, "
+            f"so their accuracy is undefined"
         )
     return counts

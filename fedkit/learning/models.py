@@ -37,8 +37,7 @@ _KNOWN = 'mlp-H (also mlp-H1-H2), "lenet5", "cnn", "resnet18", "resnet20"'
 class Model:
     """A torch module whose state is given with every call, as rows ``[S, P]`` of S models.
 
-    ``fk.build`` and ``fk.model_of`` make one.  Rows are float32, or float64 for a module of
-    float64; each tensor has the module's own type when it is used.
+    ``fk.build`` and ``fk.model_of`` make one.  Rows are float32, or float64 where a module is.
 
     Attributes
     ----------
@@ -135,7 +134,7 @@ class Model:
         def note(part: nn.Module, given: Any, out: Any) -> None:
             sizes.append(out.numel() // len(self.example) if isinstance(out, Tensor) else 1)
 
-        own = self._copy(False).module
+        own = copy.deepcopy(self.module)
         for part in own.modules():
             part.register_forward_hook(note)
         with torch.no_grad():
@@ -151,16 +150,6 @@ class Model:
     def stackable_in_training(self) -> bool:
         """Whether it does in training: without chance, and each sample by itself."""
         return self._runs_stacked(self.copied(training=True))
-
-    @cached_property
-    def refuses_one_sample(self) -> str:
-        """What it says of a batch of one sample in training; empty if it takes one."""
-        try:
-            with torch.no_grad(), torch.random.fork_rng():
-                self.copied(training=True).module(self.example[:1].clone())
-        except ValueError as error:  # of BatchNorm
-            return str(error)
-        return ""
 
     def _runs_stacked(self, own: Model) -> bool:
         row = self.row(self.module, others=True).to(self.example.device)
@@ -182,15 +171,8 @@ class Model:
 
         A call changes nothing in a chain, so one copy serves all.
         """
-        if self.layers is not None:
-            return self._in_training if training else self
-        return self._copy(training)
-
-    @cached_property
-    def _in_training(self) -> Model:
-        return self._copy(True)
-
-    def _copy(self, training: bool) -> Model:
+        if self.layers is not None and not training:
+            return self
         shared: dict[int, Tensor] = {id(tensor): tensor for tensor in self.module.parameters()}
         shared |= {id(tensor): tensor for tensor in self._travelling.values()}
         return replace(self, module=copy.deepcopy(self.module, shared).train(training))
@@ -256,15 +238,15 @@ class Model:
         given = state_of(given)
         if isinstance(given, list | tuple) and any(np.ndim(one) for one in given):
             raise ValueError(
-                f"{name} is {brief(given)} without names; give dict(zip(keys, arrays)), where keys "
-                "are those of module.state_dict() in the order in which the arrays were made"
+                f"{name} is {brief(given)} without names; give dict(zip(module.state_dict(), "
+                f"arrays))"
             )
         if not isinstance(given, Mapping):
             vector = real_tensor(name, given).to(self.row_dtype)
             if tuple(vector.shape) != (self.size,):
                 raise ValueError(
-                    f"{name} has shape {tuple(vector.shape)}; ({self.size},) is expected for "
-                    f"{self.name}, or a state_dict, whose keys say what is what"
+                    f"{name} has shape {tuple(vector.shape)}; expected ({self.size},), or a "
+                    f"state_dict"
                 )
             return vector
         state, tied = self.module.state_dict(keep_vars=True), self._tied
@@ -398,7 +380,7 @@ def model_of(
     base: State | None = None,
     trained_only: bool = False,
 ) -> Model:
-    """Take a torch module as a model.
+    """Take a torch module as a model, which starts from the module's own state.
 
     Parameters
     ----------
@@ -417,12 +399,6 @@ def model_of(
     Returns
     -------
     Model
-        It starts from the module's own state.
-
-    Raises
-    ------
-    ValueError
-        If the module has no such state, or fails on the samples.
     """
     if isinstance(module, Model):
         return module
@@ -513,11 +489,6 @@ def build(name: str, input_shape: tuple[int, int, int], n_classes: int) -> Model
     Returns
     -------
     Model
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or the images are too small for the network.
     """
     if np.shape(input_shape) != (3,):
         raise ValueError(f"input_shape is {input_shape!r}; expected (channels, height, width)")
@@ -525,11 +496,11 @@ def build(name: str, input_shape: tuple[int, int, int], n_classes: int) -> Model
     shape = (channels, height, width)
     whole("n_classes", n_classes, 2)
     least = min(height, width)
-    fewest = {"lenet5": 4, "cnn": 4, "resnet18": 8, "resnet20": 4}.get(name, 1)
+    fewest = {"lenet5": 4, "cnn": 4, "resnet18": 8, "resnet20": 4}.get(str(name), 1)
     if least < fewest:
         raise ValueError(
             f"images are {height} x {width}; {name} needs at least {fewest} x {fewest}: choose "
-            "an mlp, or enlarge the images"
+            f"an mlp"
         )
     with torch.random.fork_rng(devices=[]):  # torch draws numbers that nobody uses
         if re.fullmatch(r"mlp(-[1-9]\d*)+", str(name)):

@@ -15,7 +15,7 @@ from fedkit.checks import brief, having, real, whole
 from fedkit.learning.device import find_device, for_each, samples_of
 from fedkit.learning.models import Model
 
-__all__ = ["LocalSGD", "check_batches", "train_clients"]
+__all__ = ["LocalSGD", "train_clients"]
 
 Data = tuple[Tensor, Tensor]
 Batch = tuple[Tensor, Tensor, Tensor]  # images, labels, weights of the samples
@@ -91,33 +91,25 @@ def train_clients(
     Parameters
     ----------
     model : Model
-        Of ``fk.build`` or ``fk.model_of``.  It trains in training mode: batches give BatchNorm
-        its statistics, which are part of the rows, and dropout draws from a client's own stream.
+        It trains in training mode: batches give BatchNorm its statistics, which are part of the
+        rows, and dropout draws from a client's own stream.
     start : tensor ``[S, P]``
         Row that each client receives.
     datasets : sequence of S pairs ``(x_i, y_i)``, or of DataLoaders or Datasets
-        Samples ``[n_i, ...]`` and labels int64 ``[n_i]``.  A client without data is returned
-        unchanged.
+        Samples ``[n_i, ...]`` and labels int64 ``[n_i]``; who has none is returned unchanged.
     config : LocalSGD
     rngs : sequence of S numpy generators
-        Client i's batches come from ``rngs[i]`` alone, so its result does not depend on the
-        other clients or on the device, up to rounding.
+        Client i's batches come from ``rngs[i]`` alone.
     device : optional
-        Where to train; CUDA if there is one, otherwise the CPU.
+        CUDA if there is one, otherwise the CPU.
 
     Returns
     -------
     tensor ``[S, P]`` on the CPU.  Parameters that overflowed are returned as they are.
-
-    Raises
-    ------
-    ValueError
-        If models, data and generators do not match, or a batch of one is left for BatchNorm.
     """
     having("model", model, "copied", "keys")
     datasets = [samples_of(*own if isinstance(own, tuple) else (own,)) for own in datasets]
     _check(model, start, datasets, rngs)
-    check_batches(model, config, [len(y) for _, y in datasets])
     where = find_device(device)
     model = model.on(where)
     result = start.detach().to("cpu", model.row_dtype, copy=True)
@@ -153,18 +145,6 @@ def _chance(rng: np.random.Generator, device: torch.device, needed: bool) -> Ite
         yield
 
 
-def check_batches(model: Model, config: LocalSGD, sizes: Sequence[int]) -> None:
-    """Refuse a batch of one sample where a network cannot train on it (BatchNorm)."""
-    b = config.batch_size
-    lonely = [i for i, n in enumerate(sizes) if n and (1 in (n, b) or n % b == 1)]
-    if lonely and model.refuses_one_sample:
-        raise ValueError(
-            f"client {lonely[0]} with {sizes[lonely[0]]} samples has a batch of one, on which "
-            f"{model.name} cannot train ({model.refuses_one_sample}); choose a batch_size other "
-            f"than {config.batch_size}"
-        )
-
-
 # Bytes of parameters of one stack: on a CPU larger ones leave its L2 cache (``benchmarks.speed``).
 _CPU_STACK_BYTES = 1 << 23
 _CUDA_STACK_BYTES = 1 << 33
@@ -187,25 +167,24 @@ def _check(
 ) -> None:
     if not isinstance(start, Tensor) or start.dim() != 2 or start.shape[1] != model.size:
         raise ValueError(
-            f"start has shape {np.shape(start)}; [S, {model.size}] is expected for "
-            f"{model.name}: repeat one model with start.expand(S, -1)"
+            f"start has shape {np.shape(start)}; expected [S, {model.size}]: start.expand(S, -1)"
         )
     if not len(start) == len(datasets) == len(rngs):
         raise ValueError(
-            f"{len(start)} models, {len(datasets)} data sets and {len(rngs)} generators were "
-            "given; one of each per client is expected"
+            f"{len(start)} models, {len(datasets)} data sets and {len(rngs)} generators; "
+            f"expected one of each per client"
         )
     classes = model.n_classes
     for i, (x, y) in enumerate(datasets):
         if len(x) != len(y) or (len(y) and tuple(x.shape[1:]) != model.input_shape):
             raise ValueError(
-                f"datasets[{i}] has images {tuple(x.shape)} and {len(y)} labels; "
-                f"[n, {', '.join(map(str, model.input_shape))}] and n labels are expected"
+                f"datasets[{i}] has images {tuple(x.shape)} and {len(y)} labels; expected "
+                f"{[len(y), *model.input_shape]}"
             )
         if y.is_floating_point() or (len(y) and not 0 <= int(y.min()) <= int(y.max()) < classes):
             raise ValueError(
-                f"datasets[{i}] has labels of {y.dtype}, {brief(y)}; whole numbers are expected, "
-                f"from 0 to {classes - 1}"
+                f"datasets[{i}] has labels {brief(y)}; expected whole numbers from 0 to "
+                f"{classes - 1}"
             )
 
 

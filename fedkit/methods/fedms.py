@@ -197,8 +197,8 @@ class CoresetAccumulator(MeanAccumulator):
         """Look at evaluated coalitions ``bool[b, n]`` with class accuracies ``[b, classes]``."""
         if accuracies.ndim != 2:
             raise ValueError(
-                f"utilities have shape {accuracies.shape}; Maverick-Shapley needs one per class, "
-                '[B, classes]: use the utility "class_accuracy"'
+                f'utilities have shape {accuracies.shape}; use the utility "class_accuracy": '
+                f"[B, classes]"
             )
         rows = np.flatnonzero(coalitions.any(axis=1))
         if not len(rows):
@@ -270,8 +270,7 @@ class ScoreSelection:
             return pool
         if "beta" not in table.memory:
             raise ValueError(
-                "ScoreSelection needs the difficulty of classes: give the strategy "
-                "remember=Accumulate(...), as FedMS does"
+                "ScoreSelection needs the difficulty of classes, of remember=Accumulate(...)"
             )
         scores = class_scores(table.values, table.memory["beta"])  # Eq. 9
         return sample_by_score(pool, scores[pool], k, rng)
@@ -357,10 +356,7 @@ class CoresetWeights:
             weights = np.zeros(len(weights))
         elif self.aggregate == "coreset":
             if "coreset kept" not in table.memory:
-                raise ValueError(
-                    "CoresetWeights needs to know whether a coreset holds: give the strategy "
-                    "remember=Accumulate(...), as FedMS does"
-                )
+                raise ValueError("CoresetWeights needs what remember=Accumulate(...) keeps")
             weights = weights * valuation.info["coreset"] * float(table.memory["coreset kept"])
         return r.average(weights / (weights.sum() or 1.0))
 
@@ -368,6 +364,8 @@ class CoresetWeights:
 @dataclass(frozen=True)
 class Accumulate:
     """What the server remembers of a round: S (Eq. 8), beta, and whether the coreset holds.
+
+    A coreset is discarded if its mean class accuracy fell by more than eps_d (section 5.1).
 
     Parameters
     ----------
@@ -378,13 +376,7 @@ class Accumulate:
     rounds : int
         Rounds over which it decays, exponentially, from the initial query on.
     against : {"found", "kept"}
-        Which coreset is the previous one: that of the last round, or the last that was not
-        discarded, whose aggregate is the global model.
-
-    Notes
-    -----
-    A coreset is discarded if d is below minus eps_d, where d is "the class-wise accuracy difference
-    between the coreset and the previous set" (section 5.1); we take the mean over classes.
+        The previous coreset is that of the last round, or the last that was not discarded.
     """
 
     alpha: float = 0.8

@@ -147,10 +147,10 @@ class OwenSampling(Estimator):
 
 @dataclass(frozen=True)
 class OwenTwins(Estimator):
-    """The estimator of FedOwen's text: present/absent twins at Q inclusion levels (Eq. 11).
+    """The estimator of FedOwen's text: present/absent twins at Q inclusion levels (Eq. 10, 11).
 
     A mask at level q is evaluated together with the n coalitions that differ from it by one
-    client, so that every client has the difference of a coalition with it and its twin without it.
+    client.  Under a budget the levels take turns, the lowest first, as long as whole masks fit.
 
     Parameters
     ----------
@@ -158,12 +158,6 @@ class OwenTwins(Estimator):
         Q, the number of inclusion levels q = 1/Q, 2/Q, ..., 1.
     draws : int, optional
         M, masks per level, for a run without a budget.
-
-    Notes
-    -----
-    A mask costs n + 1 evaluations.  Under a budget the levels take turns, the lowest first, as long
-    as whole masks fit.  The expectation is that of :meth:`weights`: the sum of Eq. 10, and not yet
-    its integral.
     """
 
     levels: int = 2
@@ -198,6 +192,8 @@ class OwenTwins(Estimator):
 class EpsilonGreedy:
     """FedOwen's hybrid adaptive selection (Algorithm 2, Eq. 13).
 
+    Where fewer than `k` clients have a positive score, all of these and some of the others.
+
     Parameters
     ----------
     epsilon : float
@@ -208,11 +204,6 @@ class EpsilonGreedy:
         Contribution floor `tau`: below it a client's gain counts as 0 and its bonus is scaled.
     low_gain : float
         Scale of the bonus below the floor.
-
-    Notes
-    -----
-    Line 13 leaves the smallest score with probability 0.  Where fewer than `k` clients have a
-    positive one we draw all of these and fill up uniformly from the others.
     """
 
     epsilon: float = 0.1
@@ -263,16 +254,12 @@ class EpsilonGreedy:
 
 @dataclass(frozen=True)
 class Softmax:
-    """FedOwen's contribution-weighted aggregation (Eq. 14, 15).
+    """FedOwen's contribution-weighted aggregation over the participants (Eq. 14, 15).
 
     Parameters
     ----------
     scale : float
         Factor before the exponential; the paper has 1.
-
-    Notes
-    -----
-    Eq. 14 sums over all clients; only the participants trained, so the softmax runs over them.
     """
 
     scale: float = 1.0

@@ -54,11 +54,6 @@ def gram_matrix(vectors: Tensor) -> FloatArray:
     Returns
     -------
     float64[m, m]
-
-    Raises
-    ------
-    ValueError
-        If the vectors are no matrix.
     """
     if not isinstance(vectors, Tensor) or vectors.dim() != 2:
         raise ValueError(f"vectors have shape {np.shape(vectors)}; expected a tensor [m, P]")
@@ -110,9 +105,6 @@ def trajectory_game(
 ) -> Game:
     """Return the game of a round: how close a coalition's mean update comes to the reference.
 
-    Inner products are enough, whatever the size of the model (the chapter's theorem "One small
-    matrix is enough").
-
     Parameters
     ----------
     gram : float64[k + 1, k + 1]
@@ -127,11 +119,6 @@ def trajectory_game(
     Returns
     -------
     Game
-
-    Raises
-    ------
-    ValueError
-        If the matrix is none of inner products, or the reference has length zero.
     """
     choice("utility", utility, UTILITIES)
     real("eps", eps, 0.0)
@@ -161,6 +148,9 @@ def trajectory_game(
 class TrajectoryValues:
     """Trajectory Shapley values of a round's participants (FedTSV, section III-A).
 
+    Exact values carry in ``info["closer"]``, bool[k], whose own update alone is worth more than
+    standing still.  Where the reference has length zero or is not finite, every value is zero.
+
     Parameters
     ----------
     estimator : Estimator or None
@@ -169,11 +159,6 @@ class TrajectoryValues:
         Utility evaluations of the estimator per round; None without an estimator.
     utility : {"exponential", "rational", "gaussian", "angular"}
         As in :func:`trajectory_game`.
-
-    Notes
-    -----
-    Exact values carry in ``info["closer"]``, bool[k], whose own update alone is worth more than
-    standing still.  Where the reference has length zero or is not finite, every value is zero.
     """
 
     estimator: Estimator | None = None
