@@ -90,16 +90,8 @@ def bounded_loss(r: Round, judge: Evaluator) -> Callable[[npt.NDArray[np.bool_]]
 class World:
     """A federation and its training, from which all methods are served.
 
-    Attributes
-    ----------
-    seed : int
-        Of the training, and of the methods' own streams.
-    select : callable
-        Who is asked.
-    present : bool[R, n], optional
-        Who is there in each round; everybody by default.
-    name : str
-        Tells the methods' streams of two worlds with one seed apart.
+    `seed` is that of the training and of the methods' own streams; `present`, bool[R, n], says who
+    is there in each round; `name` tells the streams of two worlds with one seed apart.
     """
 
     federation: Federation
@@ -156,7 +148,8 @@ class World:
         losses = [
             tabulate(Game(len(r.participants), bounded_loss(r, judges[1]))) for r in self.rounds
         ]
-        hits = (v @ counts if v.ndim > 1 else v * counts.sum() for v in (t.table for t in right))
+        tables = [t.table for t in right if t.table is not None]
+        hits = (v @ counts if v.ndim > 1 else v * counts.sum() for v in tables)
         # whole numbers of right answers, so that equal accuracies are equal numbers
         accurate = [table_game(np.rint(each) / counts.sum()) for each in hits]
         return {told: right, "negative_loss": losses, "accuracy": accurate}, seconds
@@ -507,20 +500,19 @@ def find_methods(given: Sequence[Entry] | Mapping[str, Entry]) -> dict[str, Meth
     """
     if isinstance(given, str) or not isinstance(given, Sequence | Mapping) or not len(given):
         raise ValueError(f"methods is {brief(given)}; expected at least one, in a list or dict")
-    pairs = given.items() if isinstance(given, Mapping) else [(_name(one), one) for one in given]
+    own = (
+        one if isinstance(one, str) else getattr(one, "__name__", type(one).__name__)
+        for one in given
+    )
+    pairs = given.items() if isinstance(given, Mapping) else zip(own, given, strict=True)
     found: dict[str, Method] = {}
     for name, one in pairs:
         if not isinstance(name, str) or not name or name in found:
             raise ValueError(
-                f"a method is named {name!r}; each needs a name of its own, as text: give them as "
-                "a dict, name: method"
+                f"a method is named {name!r}; each needs a name of its own: give a dict of them"
             )
         found[name] = _method(name, one)
     return found
-
-
-def _name(given: object) -> str:
-    return given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
 
 
 def _method(name: str, given: Any) -> Method:
@@ -554,12 +546,8 @@ class Played:
     fidelity : float
         Kendall's tau-b with the exact values of a round by the method's own utility, averaged over
         the rounds in which they differ; NaN where there is none.
-    evaluations, trainings
-        Utilities, and federations in units of everybody's data in all rounds.
-    seconds : float
-        Processor time of its own, and of its coalitions, evaluated together.
-    held : float
-        MiB that the server must hold: a round's updates, validation images.
+    evaluations, trainings, seconds, held
+        Utilities; federations in units of everybody's data; processor time; MiB of the server.
     """
 
     values: FloatArray

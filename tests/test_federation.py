@@ -197,11 +197,7 @@ def test_replicates_share_a_test_set_where_its_labels_are_the_same_too():
     assert both[2] == run([b], MLP, OWEN, PLAN, [2]).final_accuracy()[2]
 
 
-def test_a_probe_cannot_overwrite_the_history():
-    for name in ("accuracy", "left_out", "calls"):
-        with pytest.raises(ValueError, match=f"probe returned .'{name}'., which the history has"):
-            run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v, name=name: {name: 1.0})
-
+def test_a_probe_gives_numbers_by_name():
     def sizes(r, valuation):
         return {"k": np.int64(len(r.participants))}
 

@@ -142,11 +142,6 @@ def test_names_order_equality_and_files(tmp_path):
     for names in (["a", "b"], ["a", "a", "b"], {"a", "b", "c"}):
         with pytest.raises(ValueError, match=r"one per player|one name per player"):
             found.named(names)
-    by_number = fk.shapley(game).named({2: "Cy", 0: "Ada", 1: "Bo", 7: "who was never asked"})
-    assert by_number == found
-    assert found.named({"Cy": "C", "Ada": "A", "Bo": "B"}).names == ("A", "B", "C")
-    with pytest.raises(ValueError, match="names has none for 1, 2; pass one per player"):
-        fk.shapley(game).named({0: "Ada"})
 
 
 def test_a_valuation_keeps_its_numbers_and_draws_any_name(tmp_path):

@@ -44,13 +44,7 @@ class MeanAccumulator:
 
     Means and sums of squares are merged block by block (Chan, Golub & LeVeque 1983).  Each player's
     sum of squares counts the players' mean variance as six samples more where that makes it larger.
-
-    Parameters
-    ----------
-    weights : float64 array, shape (strata,)
-        Weight of each stratum's mean in the estimate; by default there is one stratum.
-    certain : int
-        How many strata, the first ones, are not sampled: their samples are always the same.
+    `weights` are those of the strata's means, of which the first `certain` are not sampled.
     """
 
     def __init__(self, weights: Floats | None = None, certain: int = 0) -> None:
@@ -140,15 +134,9 @@ class MeanAccumulator:
 class GroupAccumulator:
     """Mean of samples that come in dependent groups, with errors from the largest unit.
 
-    Parameters
-    ----------
-    sizes : list of int
-        Sizes of the units, ascending from 1 to that of the independent group.
-    pair : int
-        Size of the units over which the mean is taken, or over single samples where not even one
-        is whole.
-    rotations : int, optional
-        Where smaller units of a group may repeat, how many of them differ.
+    `sizes` are those of the units, ascending from 1 to that of the independent group; the mean is
+    over whole units of size `pair`, if there is one.  Where smaller units of a group may repeat,
+    `rotations` says how many of them differ.
     """
 
     def __init__(self, sizes: list[int], pair: int, rotations: int | None = None) -> None:

@@ -120,8 +120,7 @@ class Budget:
 class Estimator:
     """What every estimator offers; the defaults suit a mean over walks or draws of one's own.
 
-    An estimator of your own needs :meth:`sample` alone.  Those of fedkit are frozen dataclasses
-    that say in a field (``walks``, ``draws`` or ``rounds``) where to end without a budget.
+    An estimator of your own needs :meth:`sample` alone.
     """
 
     @property
@@ -163,12 +162,11 @@ def precise(standard_error: float) -> Stop:
     Parameters
     ----------
     standard_error : float
-        In the unit of the utility.
 
     Returns
     -------
     callable
-        What `stop` of :func:`estimate` takes: asked after every block, True where it may end.
+        What `stop` of :func:`estimate` takes.
     """
     real("standard_error", standard_error, 0.0, above=True)
 
@@ -181,18 +179,15 @@ def precise(standard_error: float) -> Stop:
 def settled(level: float = 0.95) -> Stop:
     """Return a stop for when neighbours in the ranking are apart: a rule of thumb and no test.
 
-    For every two players next to each other in the order of their values the difference must be
-    larger than the half-width of its interval at this level, their errors taken as independent.
-
     Parameters
     ----------
     level : float
-        Of the interval of each difference.
+        Of the interval of the difference of two neighbours, which must not hold 0.
 
     Returns
     -------
     callable
-        What `stop` of :func:`estimate` takes: asked after every block, True where it may end.
+        What `stop` of :func:`estimate` takes.
     """
     if not 0.0 < real("level", level) < 1.0:
         raise ValueError(f"level is {level}; expected a probability strictly inside (0, 1)")
@@ -265,11 +260,10 @@ def estimate_many(
     stop: Stop | None = None,
     progress: bool = False,
 ) -> list[Valuation]:
-    """Run many estimations in lockstep; those of one game share one batch per step.
+    """Run many estimations in lockstep, each equal, bit for bit, to that of :func:`estimate`.
 
     Each of `games`, `estimators`, `budget` and `seeds` is one object or a sequence; sequences
-    have a common length, and single objects are used for all.  Estimations of the same game object
-    share its utilities, while each budget counts what its own estimation asked for.
+    have a common length.  Estimations of one game object share its batches and utilities.
 
     Parameters
     ----------
@@ -279,7 +273,6 @@ def estimate_many(
     Returns
     -------
     list of Valuation
-        Equal, bit for bit, to those of :func:`estimate` one by one.
     """
     choice("count", count, ("distinct", "calls"))
     if stop is not None:

@@ -167,18 +167,11 @@ class BanzhafSampling(Estimator):
     ----------
     variant : {"msr", "marginal", "as_printed"}
         ``"msr"`` is Wang & Jia's (2023) maximum sample reuse: mean utility of the coalitions
-        with a player minus that of those without; 1 evaluation informs all players.
-        ``"marginal"`` evaluates a random coalition and the coalitions that differ from it by
-        one player: ``n + 1`` evaluations give every player a marginal.
-        ``"as_printed"`` is FedOwen's Algorithm 4: marginals of the absent players alone, but
-        divided by all M draws, so that the expectation is half the Banzhaf value.
+        with a player minus that of those without.  ``"marginal"`` evaluates a random coalition
+        and those that differ from it by one player.  ``"as_printed"`` is FedOwen's Algorithm 4:
+        marginals of the absent players alone, but divided by all M draws, half the Banzhaf value.
     draws : int, optional
         Number of random coalitions, where the budget does not stop earlier.
-
-    Notes
-    -----
-    There are no intervals from fewer than ten coalitions on either side of a player (``"msr"``) or
-    ten draws.
     """
 
     variant: Literal["msr", "marginal", "as_printed"] = "msr"

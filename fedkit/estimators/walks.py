@@ -108,17 +108,11 @@ class PermutationSampling(Estimator):
     Parameters
     ----------
     antithetic : bool
-        Walk each permutation forwards and backwards (Mitchell et al. 2022); the pair is then
-        the independent unit of the standard error.
+        Walk each permutation forwards and backwards (Mitchell et al. 2022).
     walks : int, optional
         Number of walks, where the budget does not stop earlier; even with `antithetic`.
     beta : tuple of float, optional
         Positive alpha and beta; a large alpha favours small coalitions, (1, 1) is Shapley.
-
-    Notes
-    -----
-    A walk costs `n` calls.  In distinct evaluations the first costs ``n + 1`` with the empty
-    coalition, later ones at most ``n - 1``.
     """
 
     antithetic: bool = False
@@ -232,8 +226,8 @@ class TruncatedMonteCarlo(Estimator):
     """Permutation walks cut off near v(N) (Ghorbani & Zou 2019, Algorithm 1).
 
     From the first position where ``|v(N) - v(prefix)| < tolerance`` the rest of a walk gets
-    nothing, which is biased.  With ``tolerance=0`` no walk is truncated and this is MC-Shapley
-    (FedOwen, Algorithm 3).  The paper's test of convergence is left out.
+    nothing, which is biased; each output of a vector-valued game is truncated by itself.  With
+    ``tolerance=0`` this is MC-Shapley (FedOwen, Algorithm 3).
 
     Parameters
     ----------
@@ -244,11 +238,6 @@ class TruncatedMonteCarlo(Estimator):
     from_zero : bool
         FedOwen's Algorithm 5, which it calls GTG-Shapley: walks start from ``v_prev = 0`` in place
         of v(empty), and their last position asks for v(N) again.
-
-    Notes
-    -----
-    v(empty) and v(N) are asked for once; a walk costs at most ``n - 1`` more (``n`` with
-    `from_zero`).  Each output of a vector-valued game is truncated by itself.
     """
 
     tolerance: float = 0.01

@@ -188,12 +188,8 @@ class ClassesPerClient:
 class QuantitySkew:
     """Unequal sizes with labels drawn alike for all clients.
 
-    Parameters
-    ----------
-    alpha : float
-        Sizes are in proportion to one draw of Dir(alpha) over the clients (Li et al. 2022).
-    proportions : tuple of float, optional
-        Fixed proportions, one per client, in place of the draw.
+    Sizes are in proportion to one draw of Dir(alpha) over the clients (Li et al. 2022), or to fixed
+    `proportions`, one per client.
     """
 
     alpha: float = 1.0
@@ -268,12 +264,8 @@ class Mavericks:
 class Mixed:
     """Groups of clients with a partitioner each (FedTSV: 90 IID clients and 10 skewed ones).
 
-    The pool is dealt to the groups at random, in proportion to their numbers of clients.
-
-    Parameters
-    ----------
-    groups : tuple of (int, Partitioner)
-        Numbers of clients with their partitioner, in the order of the clients.
+    `groups` are numbers of clients with their partitioner, in the order of the clients; the pool is
+    dealt to them at random, in proportion.
     """
 
     groups: tuple[tuple[int, Partitioner], ...]

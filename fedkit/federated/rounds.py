@@ -102,16 +102,12 @@ class Round:
     ----------
     index : int
         From 0.
-    architecture : Model
-    base : float32[P]
-        Global model that the participants started from.
-    updates : float32[k, P]
-        Local model minus `base`, per participant.
+    architecture, evaluator, local
+        The network, the utility on the server's validation set, and how clients trained.
+    base, updates : float32[P], float32[k, P]
+        The model that the participants started from, and local model minus `base` of each.
     participants, sizes : int64[k]
         Client indices, and their training samples.
-    evaluator : Evaluator
-        Utility on the server's validation set.
-    local : LocalSGD
     weighting : {"size", "uniform"}
         How a coalition's updates are averaged.
     streams : Streams
@@ -159,7 +155,7 @@ class Round:
         fine = given.shape == (k,) and np.isfinite(given).all() and (given >= 0).all()
         if not fine or (given.any() and abs(given.sum() - 1) > 1e-5):
             raise ValueError(
-                f"weights are {_shown(given)} for {k} participants; expected numbers of at least "
+                f"weights are {brief(given)} for {k} participants; expected numbers of at least "
                 f"0 that sum to 1, or zeros to keep the model"
             )
         self.noted.append(given)
@@ -306,17 +302,13 @@ def _name(policy: object) -> str:
     return getattr(policy, "__name__", type(policy).__name__)
 
 
-def _shown(array: npt.NDArray[Any]) -> str:
-    return " ".join(np.array2string(array, threshold=20).split())
-
-
 def check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> IntArray:
     """Return what a selection gave as int64, or refuse it."""
     ids = np.asarray(chosen)
     numbers = ids.ndim == 1 and len(ids) > 0 and ids.dtype.kind in "iu"
     if not numbers or len(np.intersect1d(ids, np.arange(n_clients))) < len(ids):
         raise ValueError(
-            f"{_name(policy)} selected {_shown(ids)}; expected clients from 0 to "
+            f"{_name(policy)} selected {brief(ids)}; expected clients from 0 to "
             f"{n_clients - 1}, each once, and no mask"
         )
     return ids.astype(np.int64)
@@ -346,7 +338,7 @@ def values_of(strategy: Strategy, rounds: Sequence[Round]) -> list[Valuation]:
     for v, r in zip(valuations, rounds, strict=True):
         if not np.isfinite(v.values).all():
             raise ValueError(
-                f"{policy} returned the values {_shown(v.values)} of round {r.index + 1}; "
+                f"{policy} returned the values {brief(v.values)} of round {r.index + 1}; "
                 f"expected finite numbers"
             )
     return valuations
@@ -374,12 +366,10 @@ def next_model(strategy: Strategy, table: ClientTable, r: Round, valuation: Valu
     return new
 
 
-def _check_probed(probed: Any, taken: Mapping[str, Any]) -> dict[str, Any]:
+def _check_probed(probed: Any) -> dict[str, Any]:
     probed = {} if probed is None else probed
     if not isinstance(probed, Mapping) or not all(isinstance(name, str) for name in probed):
         raise ValueError(f"probe returned {brief(probed)}; expected numbers by name, or None")
-    if double := sorted({*probed} & {*taken, "evaluations", "calls", "scale"}):
-        raise ValueError(f"probe returned {double}, which the history has; choose other names")
     return {name: np.asarray(value).tolist() for name, value in probed.items()}
 
 
@@ -461,7 +451,7 @@ class _Server:
         row = {"seed": self.streams.seed, "round": t, "accuracy": accuracy}
         more = {"left_out": [*r.left_out], "last": t == self.plan.rounds}
         if probe is not None:
-            more |= _check_probed(probe(r, valuation), row | more)
+            more |= _check_probed(probe(r, valuation))
         weights = r.noted[-1] if r.noted else np.full(len(r.participants), np.nan)
         history.add(row, r.participants, valuation, weights, **more)
 

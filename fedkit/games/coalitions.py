@@ -70,11 +70,6 @@ def coalition_index(coalitions: ArrayLike) -> NDArray[np.int64]:
     Returns
     -------
     int64[B]
-
-    Examples
-    --------
-    >>> coalition_index([[True, False, True]])
-    array([5])
     """
     shape = np.shape(coalitions)
     if len(shape) != 2 or shape[1] > MAX_INDEX_PLAYERS:

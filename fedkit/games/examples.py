@@ -17,10 +17,6 @@ from fedkit.games.game import Game
 
 __all__ = ["Example", "airport", "glove", "random_unanimity_sum", "unanimity", "weighted_majority"]
 
-MOST = 10**6  # players, terms and outputs; a slip beyond would ask for memory that nobody has
-MOST_COUNTED = 1000  # players up to which numbers of coalitions are floats
-MOST_ENTRIES = 2**26  # of the table of coalitions by size and weight: half a GiB
-
 
 @dataclass(eq=False, repr=False)
 class Example(Game):
@@ -67,7 +63,7 @@ def unanimity(n_players: int, carrier: ArrayLike) -> Example:
     -------
     Example
     """
-    whole("n_players", n_players, 1, MOST)
+    whole("n_players", n_players, 1)
     members = vector("carrier", carrier)
     if not np.isin(members, np.arange(n_players)).all():
         raise ValueError(f"carrier is {brief(carrier)}; expected players from 0 to {n_players - 1}")
@@ -83,10 +79,7 @@ def random_unanimity_sum(
 
     Parameters
     ----------
-    n_players, terms : int
-        Number of players and of unanimity games in the sum.
-    seed : int
-        Seed of carriers and coefficients.
+    n_players, terms, seed : int
     n_outputs : int, optional
         With `m` outputs the coefficients are ``(terms, m)`` and the game is vector-valued.
 
@@ -94,10 +87,10 @@ def random_unanimity_sum(
     -------
     Example
     """
-    whole("n_players", n_players, 1, MOST)
-    whole("terms", terms, 1, MOST)
+    whole("n_players", n_players, 1)
+    whole("terms", terms, 1)
     if n_outputs is not None:
-        whole("n_outputs", n_outputs, 1, MOST)
+        whole("n_outputs", n_outputs, 1)
     rng = np.random.default_rng(whole("seed", seed, 0))
     sizes = rng.integers(1, n_players + 1, size=terms)
     places = rng.permuted(np.tile(np.arange(n_players), (terms, 1)), axis=1)
@@ -131,14 +124,13 @@ def glove(left: int, right: int) -> Example:
     Parameters
     ----------
     left, right : int
-        Owners of a left and of a right glove, at most 500 each.
+        Owners of a left and of a right glove.
 
     Returns
     -------
     Example
     """
-    most = MOST_COUNTED // 2
-    sides = whole("left", left, 1, most), whole("right", right, 1, most)
+    sides = whole("left", left, 1), whole("right", right, 1)
 
     def pairs(rows: Coalitions) -> Utilities:
         return np.minimum(rows[:, :left].sum(axis=1), rows[:, left:].sum(axis=1)).astype(np.float64)
@@ -160,7 +152,7 @@ def weighted_majority(weights: ArrayLike, quota: int) -> Example:
     Parameters
     ----------
     weights : array_like of int
-        Non-negative, of at most 1,000 players; ``players * (sum of weights)`` is at most 2**26.
+        At least 0; memory grows with ``players * (sum of weights)``.
     quota : int
         Sum of weights that wins, positive.
 
@@ -169,15 +161,8 @@ def weighted_majority(weights: ArrayLike, quota: int) -> Example:
     Example
     """
     array = vector("weights", weights)
-    if (array < 0).any() or (array != np.floor(array)).any() or len(array) > MOST_COUNTED:
-        raise ValueError(
-            f"weights are {brief(weights)}; expected up to {MOST_COUNTED} whole numbers of at "
-            f"least 0"
-        )
-    if len(array) * array.sum() > MOST_ENTRIES:
-        raise ValueError(
-            f"weights sum to {array.sum():g}; expected at most {MOST_ENTRIES // len(array):,}"
-        )
+    if (array < 0).any() or (array != np.floor(array)).any():
+        raise ValueError(f"weights are {brief(weights)}; expected whole numbers of at least 0")
     whole("quota", quota, 1)  # at 0 the empty one wins
     each = array.astype(np.int64)
 

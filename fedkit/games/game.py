@@ -170,19 +170,17 @@ def table_game(values: ArrayLike) -> Game:
 
 
 def tabulate(game: Game, *, batch_size: int = TABLE_BATCH) -> Game:
-    """Return the game with all its ``2**n`` utilities evaluated, in batches of `batch_size` rows.
+    """Return the game with all its ``2**n`` utilities evaluated, for at most 24 players.
 
     Parameters
     ----------
     game : Game
-        At most 24 players.
     batch_size : int
         Coalitions at once.
 
     Returns
     -------
     Game
-        With a `table`.
     """
     if as_game(game).table is not None:
         return game
@@ -209,13 +207,7 @@ NoGainRule = Literal["shift", "absolute", "divide"]
 
 
 def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> Game:
-    """Return the game ``(v(S) - v(empty)) / (v(N) - v(empty))``.
-
-    An output without a positive gain follows `no_gain`:
-
-    * ``"shift"`` (the default): only ``v(empty)`` is subtracted, so signs and units stay;
-    * ``"absolute"``: divide by the absolute gain, so that ``v(N) = -1``; a zero gain is shifted;
-    * ``"divide"``: divide by the negative gain, so that ``v(N) = 1``; a zero gain is shifted.
+    """Return the game ``(v(S) - v(empty)) / (v(N) - v(empty))``, each output by itself.
 
     The empty and the grand coalition are evaluated here, once, outside any budget.
 
@@ -223,12 +215,13 @@ def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> Game:
     ----------
     game : Game
     no_gain : {"shift", "absolute", "divide"}
-        What becomes of an output without a gain to divide by.
+        Of an output without a positive gain ``v(empty)`` is subtracted alone, or it is divided by
+        the absolute gain (``v(N) = -1``), or by the negative one (``v(N) = 1``).
 
     Returns
     -------
     Game
-        Its `scale` is what the shifted utilities are divided by, negative by ``"divide"`` alone.
+        Its `scale` is what the shifted utilities are divided by.
     """
     choice("no_gain", no_gain, get_args(NoGainRule))
     empty, grand = as_game(game)(ends(game.n_players))
@@ -241,7 +234,7 @@ def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> Game:
 
 
 def parallel(game: Game, n_jobs: int = -1) -> Game:
-    """Return the game whose coalitions are divided among processes, for games in slow Python.
+    """Return the game whose coalitions are divided among processes.
 
     Parameters
     ----------

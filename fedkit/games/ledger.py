@@ -31,8 +31,7 @@ class Ledger:
     Parameters
     ----------
     path : str or Path
-        A file, new or of an earlier ledger.  A round is in it, whole, once ``add`` returns: also
-        after a kill, and for other processes.
+        A file, new or of an earlier ledger.  A round is in it once ``add`` returns.
 
     Examples
     --------

@@ -50,12 +50,7 @@ def remember(game: Game, path: str | Path | None = None) -> Game:
 class Memory:
     """The function of a game that remembers; see :func:`remember`.
 
-    Attributes
-    ----------
-    evaluations : int
-        Distinct coalitions that are known.
-    told : callable, optional
-        Is called with the number of coalitions after each piece of a request.
+    `evaluations` are the coalitions that are known; `told` hears how many were asked for at a time.
     """
 
     def __init__(self, game: Game, path: Path | None = None, told: Told = None) -> None:

@@ -121,19 +121,8 @@ class Valuation:
     def _labels(self) -> tuple[str, ...]:
         return self.names or tuple(map(str, range(self.n_players)))
 
-    def named(self, names: Sequence[str] | Mapping[Any, str]) -> Valuation:
-        """Return this valuation with names of the players.
-
-        Parameters
-        ----------
-        names : sequence of str, or mapping
-            One for each player in order; or by their names now, by default their numbers.
-        """
-        if isinstance(names, Mapping):
-            given = {str(player): name for player, name in names.items()}
-            if missing := [label for label in self._labels() if label not in given]:
-                raise ValueError(f"names has none for {', '.join(missing)}; pass one per player")
-            names = [given[label] for label in self._labels()]
+    def named(self, names: Sequence[str]) -> Valuation:
+        """Return this valuation with names of the players, one for each in order."""
         return replace(self, names=_titles(names))
 
     def ranking(self, output: int = 0) -> NDArray[np.int64]:

@@ -1,10 +1,8 @@
 """Utilities of coalition models on one validation set.
 
-The model of a coalition is linear in the clients' updates, and so are the outputs of its first
-linear layer, before any activation: ``(W_0 + sum w_i D_i) x = W_0 x + sum w_i D_i x``.  The k + 1
-outputs of base and updates give those of every coalition by one matrix product.  Where the first
-layer is a convolution, the weights of several coalitions, side by side, are one convolution of the
-same images with many channels.
+The outputs of a coalition's first linear layer are linear in the clients' updates, ``(W_0 + sum
+w_i D_i) x = W_0 x + sum w_i D_i x``: those of base and updates give all by one matrix product.  Of
+a convolution the weights of several coalitions are one of many channels.
 """
 
 from __future__ import annotations

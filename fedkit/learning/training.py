@@ -28,19 +28,14 @@ class LocalSGD:
 
     Parameters
     ----------
-    lr : float
-        Learning rate.
-    momentum, weight_decay : float
+    lr, momentum, weight_decay : float
         As in ``torch.optim.SGD`` (no dampening, no Nesterov).
     batch_size : int
         Samples per step; the last batch of an epoch may be smaller.
-    epochs : int
-        Passes over the client's data, each in a fresh random order.
-    steps : int, optional
-        Exactly this many steps instead of `epochs`.
+    epochs, steps : int
+        Passes over the client's data, each in a fresh random order, or exactly so many steps.
     proximal : float
-        mu of FedProx (Li et al., 2020, Eq. 2): adds ``mu / 2 ||w - w_0||^2`` to the loss, w_0 the
-        parameters that the client received.
+        mu of FedProx (Li et al., 2020, Eq. 2): adds ``mu / 2 ||w - w_0||^2`` to the loss.
     """
 
     lr: float

@@ -53,13 +53,8 @@ def _best(pool: IntArray, scores: FloatArray, k: int, rng: np.random.Generator) 
 class PowerOfChoice:
     """The k clients with the largest local loss among d candidates (Cho et al. 2022).
 
-    Candidates are drawn without replacement with probability proportional to their data.
-
-    Parameters
-    ----------
-    decay : float
-        d starts at all clients and is multiplied by this after each round, down to k (FedMS,
-        section 5.1).
+    Candidates are drawn without replacement with probability proportional to their data.  d starts
+    at all clients and is multiplied by `decay` after each round, down to k (FedMS, section 5.1).
     """
 
     decay: float = 1.0
@@ -117,12 +112,7 @@ class FedEMD:
 class RunningValue:
     """``phi <- alpha phi + (1 - alpha) s`` for participants: what S-FedAvg and GreedyFed keep.
 
-    Parameters
-    ----------
-    alpha : float
-        Decay.
-    start : {"uniform", "first"}
-        The value before the first round: 1 / n (S-FedAvg), or the first value itself (GreedyFed).
+    The value before the first round is 1 / n ("uniform", S-FedAvg), or the first one (GreedyFed).
     """
 
     alpha: float = 0.7

@@ -110,8 +110,6 @@ class MaverickTMR(_ClassWise):
 class MaverickGTG(_ClassWise):
     """MS-GTG: guided sampling with two truncations (FedMS, Algorithm 1).
 
-    Each sweep walks through as many permutations as there are clients; each client leads one.
-
     Parameters
     ----------
     between, within : float
@@ -120,8 +118,8 @@ class MaverickGTG(_ClassWise):
     temperature : float
         T of Eq. 10.
     convergence, last : float, int
-        Eq. 11: stop when the mean relative change of the values, weighted with the difficulty of
-        the coreset found so far, from each of the `last` walks before is below `convergence`.
+        Eq. 11: stop when the mean relative change of the difficulty-weighted values from each of
+        the `last` walks before is below `convergence`.
     walks : int, optional
         Exactly this many walks instead of at most ``max(30, 2**n)``.
     """

@@ -37,8 +37,9 @@ IntArray = npt.NDArray[np.int64]
 class OwenSampling(Estimator):
     """Owen sampling with eta-truncation (FedOwen, Algorithm 1).
 
-    The game should have ``v(empty) = 0``, which no budget counts, and, for the truncation to mean
-    what the paper says, ``v(N) = 1``: pass ``normalise(game)``.
+    The game should have ``v(empty) = 0`` and, for the truncation, ``v(N) = 1``: pass
+    ``normalise(game)``.  With a budget each level gets an equal share, and what truncation saves of
+    it is re-spent on fresh walks.
 
     Parameters
     ----------
@@ -48,12 +49,6 @@ class OwenSampling(Estimator):
         M, walks per level, for a run without a budget: lines 4 to 20 to the letter.
     eta : float, optional
         Truncation tolerance in [0, 1]; None never truncates.
-
-    Notes
-    -----
-    With a budget each level gets an equal share, what truncation saves of it is re-spent on fresh
-    walks, and a level's sum is divided by the number of its whole walks.  The expectation is that
-    of :meth:`weights`: the Shapley value for Q = 1 alone.
     """
 
     levels: int = 2

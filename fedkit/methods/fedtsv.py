@@ -1,12 +1,8 @@
 """FedTSV (Trajectory Shapley Value): clients valued by where their updates lead.
 
-In every round the server takes as many SGD steps on its validation data as a client takes on its
-own; the result is the reference update (Eq. 10).  A coalition is worth more, the closer the mean of
-its updates (Eq. 9) comes to it (Eq. 11).  Values are added up over the rounds (Eq. 12), and the
-positive sums weigh the updates (Eq. 13, Algorithm 2).
-
-No model of a coalition is ever evaluated: the utility depends on the updates through their inner
-products alone, so all ``2^k`` utilities of a round cost one ``(k + 1) x (k + 1)`` Gram matrix.
+In every round the server takes SGD steps on its validation data (Eq. 10).  A coalition is worth
+more, the closer the mean of its updates (Eq. 9) comes to that (Eq. 11); inner products are enough.
+Values are added up over the rounds (Eq. 12), and weigh the updates (Eq. 13, Algorithm 2).
 """
 
 from __future__ import annotations

@@ -26,16 +26,12 @@ IntArray = npt.NDArray[np.int64]
 #: the network, and its mean squared errors on the way
 Found = tuple["AccuracyApproximation", list[float]]
 
-# The first reading to convergence, by variable projection.
+# The first reading to convergence, by variable projection (Golub and Pereyra 1973).  Up to the
+# constant that the zeros of later rounds add, the fitted accuracy after round r is
 #
-# With the sigmoid behind the shared layer the two linear layers of the AAM are one linear function,
-# so the fitted accuracy after round r is, up to the constant that the zeros of later rounds add,
+#     acc_r = b + sum over rho <= r of a_rho h_rho,      h_rho = sigmoid(x_rho . omega) - 1/2,
 #
-#     acc_r = b + sum over rho <= r of a_rho h_rho,      h_rho = sigmoid(x_rho . omega) - 1/2.
-#
-# For given shared weights omega the best a and b solve a linear least squares problem, whose normal
-# equations need no padded inputs: rounds rho and rho' both reach ``R - max(rho, rho')`` rounds.
-# What remains is a smooth function of omega alone (Golub and Pereyra 1973).
+# and a and b solve a linear least squares problem at given shared weights omega.
 
 #: mean of a round's ``x . omega`` at each start: where the sigmoid is straight, bent, nearly flat
 _STARTS = (0.005, 2.5, 2.5, 5.0, 5.0)
