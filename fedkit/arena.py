@@ -21,18 +21,9 @@ from torch.nn import functional as F
 from fedkit import estimators as est
 from fedkit.checks import brief, choice, flag, having, one_line, warn, whole
 from fedkit.extras import need
+from fedkit.federated import policies
 from fedkit.federated.federation import Federation
 from fedkit.federated.history import History
-from fedkit.federated.policies import (
-    ClassCosine,
-    Exact,
-    LeaveOneOut,
-    NoValue,
-    RandomValues,
-    SizeAsValue,
-    SizeWeighted,
-    UniformSelection,
-)
 from fedkit.federated.retraining import train_with_sizes
 from fedkit.federated.rounds import Plan, Round, Select, Strategy, Value, check_policy, run
 from fedkit.games.exact import leave_one_out, shapley
@@ -99,23 +90,15 @@ def bounded_loss(r: Round, judge: Evaluator) -> Callable[[npt.NDArray[np.bool_]]
 class World:
     """A federation and its training, from which all methods are served.
 
-    Attributes
-    ----------
-    seed : int
-        Of the training, and of the methods' own streams.
-    select : callable
-        Who is asked.
-    present : bool[R, n], optional
-        Who is there in each round; everybody by default.
-    name : str
-        Tells the methods' streams of two worlds with one seed apart.
+    `seed` is that of the training and of the methods' own streams; `present`, bool[R, n], says who
+    is there in each round; `name` tells the streams of two worlds with one seed apart.
     """
 
     federation: Federation
     model: Model
     plan: Plan
     seed: int = 0
-    select: Select = field(default_factory=UniformSelection)
+    select: Select = field(default_factory=policies.UniformSelection)
     present: npt.NDArray[np.bool_] | None = None
     name: str = ""
 
@@ -142,11 +125,11 @@ class World:
             seen.append(r)
             return {}
 
+        strategy = Strategy(self.select, policies.NoValue(), policies.SizeWeighted())
+        plan = replace(self.plan, evaluate_every=self.plan.rounds)
         history = run(
-            [self.federation], self.model, Strategy(self.select, NoValue(), SizeWeighted()),
-            replace(self.plan, evaluate_every=self.plan.rounds), [self.seed], device="cpu",
-            probe=keep,
-        )  # fmt: skip
+            [self.federation], self.model, strategy, plan, [self.seed], device="cpu", probe=keep
+        )
         return seen, history
 
     def judge(self, utility: Literal["accuracy", "negative_loss", "class_accuracy"]) -> Evaluator:
@@ -155,41 +138,32 @@ class World:
         return Evaluator(self.model, f.x_val, f.y_val, utility, device="cpu")
 
     @cached_property
-    def _counts(self) -> npt.NDArray[np.int64]:
-        """Validation images of each class."""
-        return np.bincount(self.federation.y_val.numpy(), minlength=self.model.n_classes)
-
-    @cached_property
-    def _tables(self) -> tuple[list[Game], list[Game], float]:
+    def _tables(self) -> tuple[dict[str, list[Game]], float]:
+        counts = np.bincount(self.federation.y_val.numpy(), minlength=self.model.n_classes)
         # the accuracies of all classes tell that of all images; a class without images has none
-        judges = [self.judge("class_accuracy" if self._counts.all() else "accuracy")]
-        judges.append(self.judge("negative_loss"))
-        start = time.process_time()
+        told = "class_accuracy" if counts.all() else "accuracy"
+        judges, start = [self.judge(told), self.judge("negative_loss")], time.process_time()
         right = [tabulate(replace(r, evaluator=judges[0]).game()) for r in self.rounds]
         seconds = (time.process_time() - start) / sum(2**t.n_players for t in right)
         losses = [
             tabulate(Game(len(r.participants), bounded_loss(r, judges[1]))) for r in self.rounds
         ]
-        return right, losses, seconds
+        tables = [t.table for t in right if t.table is not None]
+        hits = (v @ counts if v.ndim > 1 else v * counts.sum() for v in tables)
+        # whole numbers of right answers, so that equal accuracies are equal numbers
+        accurate = [table_game(np.rint(each) / counts.sum()) for each in hits]
+        return {told: right, "negative_loss": losses, "accuracy": accurate}, seconds
 
     def tables(self, utility: str) -> list[Game]:
         """The utilities of all coalitions of every round, for one utility."""
-        right, losses, _ = self._tables
-        if utility == "negative_loss":
-            return losses
         if utility == "class_accuracy":
             self.judge("class_accuracy")  # which refuses a class without an image
-            return right
-        n = self._counts.sum()
-        tables = [t.table for t in right if t.table is not None]
-        hits = (v @ self._counts if v.ndim > 1 else n * v for v in tables)
-        # whole numbers of right answers, so that equal accuracies are equal numbers
-        return [table_game(np.rint(each) / n) for each in hits]
+        return self._tables[0][utility]
 
     @property
     def seconds_per_evaluation(self) -> float:
         """Processor time of one utility, where all of a round are evaluated together."""
-        return self._tables[2]
+        return self._tables[1]
 
     def train(
         self,
@@ -243,10 +217,8 @@ class View:
     n_clients, n_rounds : int
     present : bool[R, n]
         Who is there in each round.
-    sizes : int64[n]
-        Samples per client.
-    times : int64[n]
-        In how many rounds each client took part.
+    sizes, times : int64[n]
+        Samples per client, and rounds in which it took part.
     streams : Streams
         Random streams of this method for this federation; the seed tells nothing of the clients.
     trainings : float
@@ -352,24 +324,18 @@ class ShownRound(Round):
 
 
 class Method(Protocol):
-    """What is compared: an object with this one function.
+    """What is compared.
 
     ``sees``, names of :data:`SIGHTS`, says what it needs; left out, the first three.
     """
 
     def values(self, view: View) -> npt.ArrayLike:
         """A finite number per client, larger for more valuable."""
-        ...
 
 
 def sees(method: object) -> tuple[str, ...]:
     """Return what a method says that it needs."""
     return tuple(getattr(method, "sees", SIGHTS[:3]))
-
-
-def in_units(valuation: Valuation) -> FloatArray:
-    """Values in the units of the utility."""
-    return valuation.in_units().values
 
 
 @dataclass(frozen=True)
@@ -382,7 +348,7 @@ class RoundByRound:
     policy: Value
     sees: tuple[str, ...] = ()
     utility: str = "accuracy"
-    credit: Callable[[Valuation], FloatArray] = in_units
+    credit: Callable[[Valuation], FloatArray] = lambda v: v.in_units().values
 
     def values(self, view: View) -> FloatArray:
         """Say what each client is worth, averaged over rounds."""
@@ -400,13 +366,10 @@ class _Trajectories(RoundByRound):
         return super().values(view)
 
 
-@dataclass(frozen=True)
-class _Uniform:
+def _uniform(rounds: Sequence[Round]) -> list[Valuation]:
     """Control: the same for everybody in a round."""
-
-    def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
-        shares = [np.full(len(r.participants), 1 / len(r.participants)) for r in rounds]
-        return [Valuation(x, np.full_like(x, np.nan), 0, 0, "uniform") for x in shares]
+    counts = [len(r.participants) for r in rounds]
+    return [policies.unsampled(np.full(k, 1 / k), "uniform") for k in counts]
 
 
 @dataclass(frozen=True)
@@ -489,13 +452,13 @@ def _sampled(estimator: est.Estimator, **settings: bool) -> RoundByRound:
 
 
 def _by_class(estimator: est.Estimator, common: bool) -> RoundByRound:
-    return RoundByRound(Budgeted(estimator, common), ("validation",), "class_accuracy", rewards)
+    return RoundByRound(Budgeted(estimator, common), _SEEN, "class_accuracy", rewards)
 
 
 _SEEN = ("validation",)
 METHODS: Mapping[str, Method] = {
-    "exact": RoundByRound(Exact(normalised=False), _SEEN),
-    "exact-loss": RoundByRound(Exact(normalised=False), _SEEN, "negative_loss"),
+    "exact": RoundByRound(policies.Exact(normalised=False), _SEEN),
+    "exact-loss": RoundByRound(policies.Exact(normalised=False), _SEEN, "negative_loss"),
     "permutation": _sampled(est.PermutationSampling()),
     "antithetic": _sampled(est.PermutationSampling(antithetic=True)),
     "multilinear": _sampled(est.MultilinearSampling()),
@@ -510,17 +473,17 @@ METHODS: Mapping[str, Method] = {
     "ms-gtg": _by_class(MaverickGTG(), common=True),
     "fedtsv": _Trajectories(TrajectoryValues(), ("updates", "sizes", "validation")),
     "cgsv": RoundByRound(CosineValues(), ("updates",)),
-    "shapfed": RoundByRound(ClassCosine(), ("updates", "sizes")),
-    "loo": RoundByRound(LeaveOneOut(), _SEEN),
-    "loo-loss": RoundByRound(LeaveOneOut(), _SEEN, "negative_loss"),
+    "shapfed": RoundByRound(policies.ClassCosine(), ("updates", "sizes")),
+    "loo": RoundByRound(policies.LeaveOneOut(), _SEEN),
+    "loo-loss": RoundByRound(policies.LeaveOneOut(), _SEEN, "negative_loss"),
     "fedccea": Simulated(),
     "fedccea-connected": Simulated("connected"),
     "loo-retrained": Retrained(),
     "tmc-retrained": Retrained(est.TruncatedMonteCarlo()),
     "proxy-retrained": Retrained(est.ProxySampling(), ("training", "sizes")),
-    "size": RoundByRound(SizeAsValue(), ("sizes",)),
-    "random": RoundByRound(RandomValues()),
-    "uniform": RoundByRound(_Uniform()),
+    "size": RoundByRound(policies.SizeAsValue(), ("sizes",)),
+    "random": RoundByRound(policies.RandomValues()),
+    "uniform": RoundByRound(_uniform),
 }
 """The methods of the library by name; the last three are controls.
 
@@ -533,25 +496,23 @@ Entry = str | type | Method | Value
 def find_methods(given: Sequence[Entry] | Mapping[str, Entry]) -> dict[str, Method]:
     """Return methods by name: each a name of :data:`METHODS`, a class, an object or a policy.
 
-    A function of rounds, the `value` of an ``fk.Strategy``, has rounds of the utility
-    "accuracy", unless it declares ``utility``.
+    A function of rounds has rounds of the utility "accuracy", unless it declares ``utility``.
     """
     if isinstance(given, str) or not isinstance(given, Sequence | Mapping) or not len(given):
         raise ValueError(f"methods is {brief(given)}; expected at least one, in a list or dict")
-    pairs = given.items() if isinstance(given, Mapping) else [(_name(one), one) for one in given]
+    own = (
+        one if isinstance(one, str) else getattr(one, "__name__", type(one).__name__)
+        for one in given
+    )
+    pairs = given.items() if isinstance(given, Mapping) else zip(own, given, strict=True)
     found: dict[str, Method] = {}
     for name, one in pairs:
         if not isinstance(name, str) or not name or name in found:
             raise ValueError(
-                f"a method is named {name!r}; each needs a name of its own, as text: give them as "
-                "a dict, name: method"
+                f"a method is named {name!r}; each needs a name of its own: give a dict of them"
             )
         found[name] = _method(name, one)
     return found
-
-
-def _name(given: object) -> str:
-    return given if isinstance(given, str) else getattr(given, "__name__", type(given).__name__)
 
 
 def _method(name: str, given: Any) -> Method:
@@ -584,15 +545,9 @@ class Played:
         By client; NaN only for one who took part in no round.
     fidelity : float
         Kendall's tau-b with the exact values of a round by the method's own utility, averaged over
-        the rounds in which they differ; NaN for a method that values no rounds, and without
-        validation data.
-    trainings : float
-        In units of everybody's data in all rounds.
-    seconds : float
-        Processor time of its own, and of its coalitions at the price of evaluating all of a round
-        together.
-    held : float
-        MiB that the server must hold: a round's updates, validation images.
+        the rounds in which they differ; NaN where there is none.
+    evaluations, trainings, seconds, held
+        Utilities; federations in units of everybody's data; processor time; MiB of the server.
     """
 
     values: FloatArray
@@ -606,11 +561,8 @@ class Played:
 def play(method: Method, world: World) -> Played:
     """Let a method value the clients of one federation.
 
-    Raises
-    ------
-    ValueError
-        If it needs validation data and there are none, or returns something else than one finite
-        number per client (or NaN for one who took part in no round).
+    Refused is one that needs validation data where there are none, or returns something else than
+    one finite number per client (or NaN for one who took part in no round).
     """
     needs, judged = sees(method), len(world.federation.y_val) > 0
     if "validation" in needs and not judged:
@@ -692,10 +644,10 @@ class Compared:
         One row per method, one column per client, in units of the method.
     measures : DataFrame
         One row per method: ``rounds`` and ``retraining``, its agreement (Kendall's tau-b) with the
-        exact values of the rounds and with those of retraining, 0 where it says the same of
-        everybody; ``evaluations``, ``trainings``, ``seconds`` and ``held`` (MiB), its costs.
+        exact values of the rounds and with those of retraining; ``evaluations``, ``trainings``,
+        ``seconds`` and ``held`` (MiB), its costs.
     agreement : DataFrame
-        Agreement of every method with every other, tau-b; NaN where one says the same of everybody.
+        Agreement of every method with every other; NaN where one says the same of everybody.
     failures : dict of str to str
         One sentence for each method that failed, which is warned of, too.
     accuracy : float
@@ -731,11 +683,9 @@ def compare(
         As for ``fk.build``, or what it returns; a module as ``fk.run`` takes it.
     methods : sequence or dict, optional
         Names of ``fk.arena.METHODS``, classes or objects with ``values(view)``, or policies that
-        value rounds; all of the library's that train nothing anew by default.  A dict gives them
-        names of your own.
+        value rounds; all of the library's that train nothing anew by default.
     rounds, participants : int
-        Rounds of federated averaging and clients asked in each (by default everybody, or 14 of
-        them if there are more, since all coalitions of a round are evaluated).
+        Rounds of federated averaging and clients asked in each, at most 14.
     epochs, batch_size, lr : int, int, float
         Local training, plain SGD.
     seed : int
@@ -781,7 +731,6 @@ def compare(
             "retraining": np.nan if truth is None else agreement(played.values, truth),
             **{c: getattr(played, c) for c in ("evaluations", "trainings", "seconds", "held")},
         }
-    _warn_of_gaps(w, values)
     pairs = {a: {b: agreement(x, y, np.nan) for b, y in values.items()} for a, x in values.items()}
     named = [f"client {i}" for i in range(n)]
     return Compared(
@@ -789,20 +738,3 @@ def compare(
         pd.DataFrame.from_dict(measures, orient="index"),
         pd.DataFrame(pairs), failures, w.accuracy,
     )  # fmt: skip
-
-
-def _warn_of_gaps(w: World, values: Mapping[str, FloatArray]) -> None:
-    """Warn of clients without a value, and of a model that has learnt nothing."""
-    f = w.federation
-    lacking = np.isnan(list(values.values())).all(axis=0) if values else np.zeros(w.n, dtype=bool)
-    if missing := int((lacking & (f.sizes > 0)).sum()):
-        warn(f"{missing} of {w.n} clients have no value, as they took part in no round: run more")
-    if without := np.flatnonzero(lacking & (f.sizes == 0)).tolist():
-        warn(f"clients {without} have no value, as they own no data")
-    constant = float(torch.bincount(f.y_test).max()) / len(f.y_test)
-    if not w.accuracy > constant:
-        warn(
-            f"after {w.plan.rounds} rounds the model answers {w.accuracy:.0%} of the test data "
-            f"rightly, and always the most frequent class {constant:.0%}: try more rounds or "
-            "another lr, unless a client spoils it"
-        )

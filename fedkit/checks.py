@@ -96,23 +96,18 @@ def having(name: str, value: Any, *attributes: str) -> Any:
 
 
 def plain_array(values: Any) -> npt.NDArray[Any]:
-    """Return an array, of a tensor without its gradient.
-
-    What a masked array hides is missing: NaN, or None in objects, so that whole numbers stay whole.
-    """
+    """Return an array, of a tensor without its gradient; what a masked array hides is missing."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":  # numpy has none
             values = values.float()
     if not isinstance(values, np.ma.MaskedArray):
         return np.asarray(values)
-    hidden, shown = np.ma.getmaskarray(values), np.asarray(values.data)
-    if not hidden.any() or shown.dtype.kind in "mM":  # dates are refused in any case
-        return shown
+    shown = np.asarray(values.data)
     floats = shown.dtype.kind == "f"
-    held = shown.astype(shown.dtype if floats else object)
-    held[hidden] = np.nan if floats else None
-    return held
+    held = shown.astype(shown.dtype if floats else object)  # whole numbers stay whole
+    held[np.ma.getmaskarray(values)] = np.nan if floats else None
+    return held if np.ma.is_masked(values) else shown
 
 
 def unboxed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -18,18 +18,7 @@ __all__ = ["from_pydvl", "from_shapiq", "to_pydvl", "to_shap", "to_shapiq"]
 
 
 def to_shapiq(game: Game) -> Any:
-    """Return the game as a ``shapiq.Game``, for its interactions, cores and approximators.
-
-    Parameters
-    ----------
-    game : Game
-        Its utilities are single numbers.
-
-    Returns
-    -------
-    shapiq.Game
-        With utilities as they are: it is not centred.
-    """
+    """Return a game of single numbers as a ``shapiq.Game``, with utilities as they are."""
     _single(game)
     base = need("shapiq", "bench").Game
 
@@ -45,24 +34,14 @@ def _single(game: Game) -> Game:
     outputs = as_game(game)(np.zeros((1, game.n_players), dtype=np.bool_)).shape[1:]
     if outputs:
         raise ValueError(
-            f"game has utilities of {outputs[0]} numbers, and others take single ones; give one "
-            "column: fk.Game(game.n_players, lambda rows: game(rows)[:, 0])"
+            f"game has utilities of {outputs[0]} numbers; give one column: lambda rows: "
+            f"game(rows)[:, 0]"
         )
     return game
 
 
 def from_shapiq(game: Any) -> Game:
-    """Return a game of shapiq, such as an imputer or a benchmark, as ours.
-
-    Parameters
-    ----------
-    game : shapiq.Game
-
-    Returns
-    -------
-    Game
-        With the utilities that `game` gives: centred, where it is.
-    """
+    """Return a ``shapiq.Game``, such as an imputer or a benchmark, as ours."""
     having("game", game, "n_players", "value_function")
     return Game(game.n_players, lambda rows: np.asarray(game(rows), dtype=np.float64))
 
@@ -70,15 +49,7 @@ def from_shapiq(game: Any) -> Game:
 def to_pydvl(game: Game) -> tuple[Any, Any]:
     """Return the game as a utility of pyDVL, and the data set whose points are its players.
 
-    Parameters
-    ----------
-    game : Game
-        Its utilities are single numbers.
-
-    Returns
-    -------
-    utility and Dataset of pyDVL
-        ``ShapleyValuation(utility, ...).fit(data)`` values the players.
+    ``ShapleyValuation(utility, ...).fit(data)`` values the players of a game of single numbers.
     """
     n = _single(game).n_players
     base = need("pydvl.valuation.utility.base", "bench").UtilityBase
@@ -95,19 +66,7 @@ def to_pydvl(game: Game) -> tuple[Any, Any]:
 
 
 def from_pydvl(utility: Any, n_players: int) -> Game:
-    """Return a utility of pyDVL, such as its ``ModelUtility``, as a game.
-
-    Parameters
-    ----------
-    utility : pydvl utility
-        One that knows its data, by ``with_dataset`` where it needs any.
-    n_players : int
-        Points, or groups of points, of these data.
-
-    Returns
-    -------
-    Game
-    """
+    """Return a utility of pyDVL that knows its data as a game of its points, or of groups."""
     if not callable(utility):
         raise ValueError(f"utility is {brief(utility)}; expected a utility of pyDVL")
     whole("n_players", n_players, 1)
@@ -133,20 +92,13 @@ def to_shap(
         Utility of the empty coalition, at which a waterfall begins.
     data : array, optional
         What stands beside a client, or colours it: data sizes ``[n]``, or ``[rows, n]``.
-
-    Returns
-    -------
-    shap.Explanation
-        float64[n], or float64[rows, n], in the utility's units, with the names of the players and
-        standard errors.
     """
     given = [valuations] if isinstance(valuations, Valuation) else valuations
     if not isinstance(given, Sequence) or not all(isinstance(v, Valuation) for v in given):
         raise ValueError(f"valuations is {brief(valuations)}; expected an fk.Valuation, or several")
     if len({(v.values.shape, v.names) for v in given}) != 1:
         raise ValueError(
-            f"valuations have values {', '.join(brief(v.values) for v in given[:4])}; expected at "
-            "least one, and the same players in all"
+            f"valuations are {brief(given)}; expected at least one, and the same players in all"
         )
     n = given[0].n_players
     units = [v.in_units() for v in given]

@@ -61,8 +61,7 @@ def finite(values: npt.ArrayLike) -> FloatArray:
 def settled(values: npt.ArrayLike, of: npt.ArrayLike) -> FloatArray:
     """Round values to ten digits of the largest that they were computed `of`.
 
-    Accuracies are counts over counts, so their differences often tie or vanish, but in floating
-    point only nearly: rounding must neither break the tie nor give the zero a sign.
+    Differences of accuracies tie or vanish in floating point only nearly.
     """
     largest = float(np.abs(np.asarray(of, dtype=np.float64)).max(initial=0.0))
     digits = 9 - math.floor(math.log10(largest)) if largest > 0 else 0
@@ -101,9 +100,7 @@ def bounded_interval(
 ) -> Interval:
     """Mean of what cannot leave [least, most]: Student's t interval, cut to it.
 
-    Where all n values are at the ends, k of them at the upper one, Clopper and Pearson's interval
-    is given: t is without width where all are at one end.  It holds too if values between the ends
-    are possible, by Markov's inequality.  Values are as for :func:`mean_interval`.
+    Where all n values are at the ends, k of them at the upper one, it is Clopper and Pearson's.
     """
     i = mean_interval(values, level)
     if i.n < 2:
@@ -123,11 +120,7 @@ def bounded_interval(
 
 
 def paired_interval(differences: npt.ArrayLike, level: float = 0.95) -> Interval:
-    """Mean paired difference with Student's t interval, of differences that are :func:`settled`.
-
-    At ten or twenty seeds a bias-corrected bootstrap holds the mean less often than it says, of
-    skewed and heavy-tailed differences as of normal ones (a test compares the two).
-    """
+    """Mean paired difference with Student's t interval, of differences that are :func:`settled`."""
     d = finite(differences)
     return mean_interval(settled(d, of=d), level)
 
@@ -135,9 +128,7 @@ def paired_interval(differences: npt.ArrayLike, level: float = 0.95) -> Interval
 def paired_p_value(differences: npt.ArrayLike) -> tuple[float, str]:
     """Two-sided p-value of "no difference", and the test's name.
 
-    Below ten seeds this is the paired t test, which assumes normal differences: with three
-    seeds no sign or rank test can fall below 0.25.  From ten seeds on it is Wilcoxon's
-    signed-rank test.
+    Below ten seeds this is the paired t test, from ten seeds on Wilcoxon's signed-rank test.
     """
     d = finite(differences)
     d = settled(d, of=d)

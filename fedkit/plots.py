@@ -150,14 +150,19 @@ def bars_with_errors(
         Names of the clients; their numbers if left out.  Where they would touch they are turned,
         and of many some are left out.
     """
-    tall = _by_series(values)
-    n = len(next(iter(tall.values())))
-    if any(len(heights) != n for heights in tall.values()):
-        raise ValueError(
-            f"values have the shapes {[heights.shape for heights in tall.values()]}; pass one (n,) "
-            "for all series"
-        )
-    spread = _spreads(tall, errors)
+    tall = _by_series("values", values)
+    if errors is not None and not isinstance(errors, Mapping):
+        errors = dict.fromkeys(tall, errors)
+    spread = _by_series("errors", errors or {})
+    n = len(next(iter(tall.values()), ()))
+    for name, each in (*tall.items(), *spread.items()):
+        if len(each) != n or name not in tall or (name in spread and (spread[name] < 0).any()):
+            raise ValueError(
+                f"values or errors of {name!r} have shape {each.shape}; pass {n} for each series, "
+                "and errors of at least 0, or NaN"
+            )
+    if not any(np.isfinite(heights).any() for heights in tall.values()):
+        raise ValueError("values hold no number: there is nothing to draw")
     if names is not None and (np.ndim(names) != 1 or len(names) != n):
         given = len(names) if np.ndim(names) == 1 else repr(names)
         raise ValueError(f"names are {given} for {n} clients; pass one per client")
@@ -172,7 +177,7 @@ def bars_with_errors(
         drawn = axis.bar(at, heights, width, edgecolor=INK, linewidth=edge, label=name, **look)
         handles.append(drawn)
         if name in spread:
-            half = 1.96 * spread[name]
+            half = 1.96 * np.nan_to_num(spread[name])
             axis.errorbar(at[half > 0], heights[half > 0], yerr=half[half > 0], **bar)
     axis.axhline(0, color=INK, linewidth=0.8)
     labels = [str(name) for name in (places if names is None else names)]
@@ -182,32 +187,11 @@ def bars_with_errors(
     return untangle(axis)
 
 
-def _spreads(values: dict[str, FloatArray], errors: Any) -> dict[str, FloatArray]:
-    """Return standard errors by series; none is 0."""
-    if errors is None:
-        return {}
-    given = errors if isinstance(errors, Mapping) else dict.fromkeys(values, errors)
-    found = {}
-    for name, each in given.items():
-        if name not in values:
-            raise ValueError(f"errors are of {name!r}; the values are of {list(values)}")
-        spread = numbers(f"errors of {name!r}", each)
-        if spread.shape != values[name].shape or (spread < 0).any():
-            raise ValueError(
-                f"errors of {name!r} have shape {spread.shape}, values {values[name].shape}; pass "
-                "one standard error of at least 0, or NaN, for each value"
-            )
-        found[name] = np.nan_to_num(spread)
-    return found
-
-
-def _by_series(values: Any) -> dict[str, FloatArray]:
-    """Return values by series, float64[n] each, or refuse what is none."""
+def _by_series(what: str, values: Any) -> dict[str, FloatArray]:
+    """Return numbers by series, float64[n] each, or refuse what is none."""
     given = values if isinstance(values, Mapping) else {"": values}
-    found = {title: numbers(f"values of {title!r}", each) for title, each in given.items()}
+    found = {title: numbers(f"{what} of {title!r}", each) for title, each in given.items()}
     for title, array in found.items():
         if array.ndim != 1:
-            raise ValueError(f"values of {title!r} have shape {array.shape}; expected (n,)")
-    if not any(np.isfinite(array).any() for array in found.values()):
-        raise ValueError("values hold no number: there is nothing to draw")
+            raise ValueError(f"{what} of {title!r} have shape {array.shape}; expected (n,)")
     return found

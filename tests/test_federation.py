@@ -8,7 +8,6 @@ from toyrounds import a_round
 
 import fedkit as fk
 from fedkit import estimators as est
-from fedkit.arena import find_methods
 from fedkit.federated.adversaries import LabelFlip, LabelNoise, LabelPermutation
 from fedkit.federated.federation import Federation
 from fedkit.federated.policies import (
@@ -18,7 +17,6 @@ from fedkit.federated.policies import (
     NoValue,
     Proportional,
     RandomValues,
-    SizeAsValue,
     SizeWeighted,
     UniformSelection,
     UniformWeights,
@@ -151,7 +149,7 @@ def test_updates_that_are_not_finite_are_left_out():
     assert torch.isfinite(history.models).all()
     with pytest.raises(ValueError, match="learning rate"):
         run([toy()], MLP, OWEN, PLAN, [3], attack=lambda r: r.updates * float("inf"))
-    with pytest.raises(ValueError, match="one update per participant"):
+    with pytest.raises(ValueError, match="tensor or array of shape"):
         run([toy()], MLP, OWEN, PLAN, [3], attack=lambda r: r.updates[:1])
 
 
@@ -199,11 +197,7 @@ def test_replicates_share_a_test_set_where_its_labels_are_the_same_too():
     assert both[2] == run([b], MLP, OWEN, PLAN, [2]).final_accuracy()[2]
 
 
-def test_a_probe_cannot_overwrite_the_history():
-    for name in ("accuracy", "left_out", "calls"):
-        with pytest.raises(ValueError, match=f"probe returned .'{name}'., which the history has"):
-            run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v, name=name: {name: 1.0})
-
+def test_a_probe_gives_numbers_by_name():
     def sizes(r, valuation):
         return {"k": np.int64(len(r.participants))}
 
@@ -311,7 +305,7 @@ NAN = float("nan")
 )
 def test_a_selection_that_is_none_is_refused(ids):
     strategy = Strategy(Chosen(ids), NoValue(), SizeWeighted())
-    with pytest.raises(ValueError, match=r"Chosen selected .* number from 0 to 4"):
+    with pytest.raises(ValueError, match=r"Chosen selected .* expected clients from 0 to 4"):
         run([toy()], MLP, strategy, PLAN, [1])
 
 
@@ -350,7 +344,7 @@ def test_what_is_no_policy_is_shown_its_form():
     ("given", "words"),
     [
         (lambda k: Valuation(*np.ones((2, k - 1)), 0, 0, ""), r"returned \[\(2,\)\]"),
-        (lambda k: np.ones(k), "Values returned .*'ndarray'.*; expected a list with one"),
+        (lambda k: np.ones(k), "Values returned .*'ndarray'.*; expected a list of one"),
         (lambda k: Valuation(*np.full((2, k), NAN), 0, 0, ""), "Values returned the values .*nan"),
         (lambda k: Valuation(*np.ones((2, k, 3)), 0, 0, ""), r"\[\(3, 3\)\]; .* \[\(3,\)\]"),
     ],
@@ -363,7 +357,7 @@ def test_values_that_are_none_are_refused(given, words):
     with pytest.raises(ValueError, match=words):
         run([toy()], MLP, Strategy(UniformSelection(), Values(), SizeWeighted()), PLAN, [1])
     strategy = Strategy(UniformSelection(), NoValue(), SizeWeighted(), outputs=2)
-    with pytest.raises(ValueError, match=r"NoValue returned .* \[\(3, 2\)\]: .*outputs are 2"):
+    with pytest.raises(ValueError, match="outputs of the strategy: 2"):
         run([toy()], MLP, strategy, PLAN, [1])
 
 
@@ -379,22 +373,6 @@ def test_class_cosine_by_the_written_out_formula():
             cosines.append(own[c] @ mean / (np.linalg.norm(own[c]) * np.linalg.norm(mean)))
         expected.append(np.mean(cosines))
     assert ClassCosine()([r])[0].values == pytest.approx(expected, abs=1e-6)
-
-
-def test_aggregation_may_read_the_round_the_valuation_and_the_table():
-    seen = []
-
-    def weigh(r, valuation, clients):
-        seen.append((r.index, valuation.method, clients.counts[r.participants].tolist()))
-        return r.average(np.zeros(len(r.participants)))  # keep the global model
-
-    federation = toy()
-    plan = Plan(rounds=2, participants=2, local=LocalSGD(lr=0.1))
-    strategy = Strategy(UniformSelection(), SizeAsValue(), weigh)
-    history = run([federation], MLP, strategy, plan, [3])
-    assert [t for t, _, _ in seen] == [0, 1]
-    assert seen[0] == (0, "size", [1, 1])
-    assert torch.equal(history.models[0], MLP.init(Streams(3).generator("model")))
 
 
 def test_a_step_may_write_into_the_model_that_it_keeps():
@@ -473,21 +451,6 @@ def test_contributions_are_in_the_units_of_the_utility():
     assert others.exact
 
 
-def test_totals_of_a_table_are_in_the_units_of_the_utility():
-    totals = []
-
-    def told(clients, ids, valuation):
-        keep_total(clients, ids, valuation)
-        totals[-1] = clients.values.copy()
-
-    for normalised in (True, False):
-        totals.append(None)
-        kept = Strategy(UniformSelection(), Exact(normalised), UniformWeights(), told)
-        run([toy()], MLP, kept, PLAN, [3])
-    np.testing.assert_allclose(*totals, atol=1e-9)
-    assert len(set(totals[0].tolist())) > 2
-
-
 def test_an_own_utility_is_that_of_the_rounds():
     def margin(outputs, y):
         return float(outputs[torch.arange(len(y)), y].mean())
@@ -498,16 +461,6 @@ def test_an_own_utility_is_that_of_the_rounds():
     assert seen[0].evaluator.utility is margin
     with pytest.raises(ValueError, match="utility is 'margins'"):
         replace(PLAN, utility="margins")
-
-
-def test_own_rounds_add_up_as_those_of_a_history():
-    seen = []
-    sampled = Strategy(UniformSelection(), Estimated(est.PermutationSampling(), 8), SizeWeighted())
-    history = run([toy()], MLP, sampled, PLAN, [3], probe=lambda r, v: seen.append((r, v)) or {})
-    found = fk.total([v for _, v in seen], [r.participants for r, _ in seen])
-    assert replace(found, seed=3) == history.contributions()
-    plain = [replace(v, info={}, seed=None) for _, v in seen]
-    assert fk.total(plain, [r.participants for r, _ in seen]) != found
 
 
 def test_a_total_of_exact_rounds_is_exact_and_keeps_names():
@@ -534,9 +487,9 @@ def test_a_total_refuses_what_is_no_sum_of_independent_rounds():
     alike = [fk.estimate(game, est.PermutationSampling(), 6, seed=0) for _ in range(2)]
     exact = [fk.shapley(game)] * 2
     for call, words in (
-        (lambda: fk.total(alike), r"the seed 0, .* give each round a seed of its own"),
+        (lambda: fk.total(alike), "the seed 0; give each round a seed of its own"),
         (lambda: fk.total(exact, [[0, 1, 2]]), "participants are"),
-        (lambda: fk.total(exact, [[0, 1, 2], ["0", 1, 2]]), "all by numbers, or all by text"),
+        (lambda: fk.total(exact, [[0, 1, 2], ["0", 1, 2]]), "name all of them alike"),
         (lambda: fk.total(exact, [[0, 1, 2], [0, 1, 1]]), "each once"),
         (lambda: fk.total([exact[0], fk.shapley(fk.airport([1, 2]))]), "participants are"),
         (lambda: fk.total([exact[0], exact[0].named(list("abc"))]), "some have|some none"),
@@ -561,11 +514,3 @@ def test_totals_have_intervals_only_where_their_rounds_have():
         assert total.has_intervals is told
     freedom = enough.degrees_of_freedom[0]  # two equal rounds have twice as many
     assert total.degrees_of_freedom[0] == pytest.approx(2 * freedom)
-
-
-def test_an_estimator_in_the_place_of_a_valuation_is_told_how_to_be_one():
-    for estimator in (est.PermutationSampling(), est.ProxySampling()):
-        with pytest.raises(ValueError, match=r"wrap it for rounds: fk.Estimated\(fk\.P"):
-            Strategy(UniformSelection(), estimator, SizeWeighted())
-        with pytest.raises(ValueError, match="wrap it for rounds"):
-            find_methods([estimator])

@@ -5,12 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rounding import assert_close, assert_trained_alike
+from rounding import assert_trained_alike
 from toyrounds import a_round
 
 import fedkit as fk
 from fedkit.federated.adversaries import LabelFlip
-from fedkit.federated.policies import LeaveOneOut
 from fedkit.federated.rounds import ClientTable
 from fedkit.methods.baselines import CosineValues, OracleWeights, RunningCosine, cosine_game
 from fedkit.methods.fedtsv import (
@@ -83,19 +82,6 @@ def test_the_reference_is_a_client_that_owns_the_validation_data(of, counts, ste
     assert_trained_alike(reference_updates([r])[0], by_hand, torch.zeros_like(by_hand))
 
 
-def test_sampling_agrees_with_the_gram_matrix():
-    r = a_round()
-    exact = TrajectoryValues()([r])[0]
-    reference = reference_updates([r])[0]
-    expected = [directly(r.updates, reference, c, "exponential") for c in fk.all_coalitions(3)]
-    assert_close(exact.values, fk.shapley(fk.table_game(np.array(expected))).values)
-    game = trajectory_game(gram_matrix(torch.cat([r.updates, reference[None]])))
-    sampled = TrajectoryValues(fk.PermutationSampling(), budget=4)([r])[0]
-    again = fk.estimate(game, fk.PermutationSampling(), budget=4, seed=r.streams.child("valuation"))
-    np.testing.assert_array_equal(sampled.values, again.values)
-    assert sampled.evaluations <= 4
-
-
 def test_without_a_reference_nobody_is_worth_anything():
     r = a_round(lr=0.0)
     assert TrajectoryValues()([]) == []
@@ -147,11 +133,6 @@ def test_cosine_values_by_hand():
     np.testing.assert_allclose(loud, [3 / np.sqrt(10), 1 / np.sqrt(10), 0.0])
     exact = CosineValues(exact=True)([r])[0].values
     np.testing.assert_allclose(exact, [0.5, 0.5, 0.0], atol=1e-12)
-
-
-def test_leave_one_out_is_that_of_the_game():
-    r = a_round()
-    np.testing.assert_allclose(LeaveOneOut()([r])[0].values, fk.leave_one_out(r.game()).values)
 
 
 def table(values):
@@ -223,17 +204,6 @@ def test_updates_are_brought_to_the_length_of_the_median_one():
     torch.testing.assert_close(equal_lengths(huge), torch.ones(3, 4))
 
 
-def test_running_importances_are_those_of_cgsv_with_everybody_present():
-    clients, remember = table([0.0] * 3), RunningCosine(alpha=0.8)
-    expected = np.full(3, 1 / 3)
-    for psi in ([0.9, 0.5, -0.5], [0.7, 0.1, 0.0]):
-        v = fk.Valuation(np.array(psi), np.full(3, np.nan), 0, 0, "x")
-        remember(clients, np.arange(3), v)
-        expected = np.maximum(0.8 * expected + 0.2 * np.array(psi), 1e-3)
-        expected = expected / expected.sum()
-        np.testing.assert_allclose(clients.values, expected)
-
-
 def test_running_importances_leave_the_absent_alone():
     clients, remember = table([0.0] * 4), RunningCosine()
     v = fk.Valuation(np.array([0.9, 0.1]), np.full(2, np.nan), 0, 0, "x")
@@ -241,13 +211,3 @@ def test_running_importances_leave_the_absent_alone():
     np.testing.assert_allclose(clients.values[[1, 3]], 0.25)
     assert clients.values.sum() == pytest.approx(1)
     assert clients.values[0] > clients.values[2]
-
-
-def test_importances_of_clients_of_unequal_size_keep_their_sum():
-    sizes = np.array([10, 30, 60])
-    clients = ClientTable(sizes, np.ones((3, 2), dtype=int), np.zeros(3), np.ones(3, dtype=int))
-    cosines = fk.Valuation(np.array([0.9, 0.1]), np.full(2, np.nan), 0, 0, "x")
-    RunningCosine(alpha=0.8)(clients, np.array([0, 2]), cosines)
-    mixed = 0.8 * np.array([1, 6]) / 7 + 0.2 * np.array([0.9, 0.1])
-    first, last = 0.7 * mixed / mixed.sum()
-    np.testing.assert_allclose(clients.values, [first, 0.3, last])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -65,7 +66,7 @@ def test_two_writers_share_a_ledger_and_no_round_counts_twice(tmp_path):
     with pytest.raises(ValueError, match=r"round 1 is in .* already, and a round counts once"):
         two.add(1, sampled(2))
     two.add("last", sampled(2), np.arange(4))
-    with pytest.raises(ValueError, match=r"sampled with the seed 2, .*its own"):
+    with pytest.raises(ValueError, match=r"sampled with the seed 2; .*its own"):
         one.add(3, sampled(2))
     one.add(3, fk.shapley(fk.airport([1.0])), [7])
     one.add(4, fk.shapley(fk.airport([1.0])), [7])  # exact values have no seed to share
@@ -128,7 +129,7 @@ def test_what_is_no_ledger_no_round_and_no_client_ends_in_one_sentence(tmp_path)
     empty, found = fk.Ledger(tmp_path / "empty.db"), sampled(0)
     for call, words in (
         (lambda: fk.Ledger(tmp_path / "text"), "cannot hold a ledger"),
-        (empty.total, "holds no round yet"),
+        (empty.total, "expected a list of fk.Valuation"),
         (empty.to_frame, "holds no round yet"),
         (lambda: empty.add(1.5, found), "number is 1.5; expected a whole number"),
         (lambda: empty.add(1, found, ["Ada", "Bo"]), r"\[2\] different clients .* \[4\] values"),
@@ -145,18 +146,18 @@ def test_what_would_spoil_the_totals_is_refused(tmp_path: Path) -> None:
     ledger = fk.Ledger(tmp_path / "values.db")
     found = fk.shapley(fk.airport([1, 2]))
     ledger.add(0, found, [0, 1])
-    with pytest.raises(ValueError, match="name them all by numbers"):
+    with pytest.raises(ValueError, match="name all of them alike"):
         ledger.add(1, found, ["0", "1"])
-    with pytest.raises(ValueError, match=r"round '0' is in .* as int"):
-        ledger.add("0", found, [0, 1])
+    with pytest.raises(ValueError, match=r"round 0 is in .* already"):
+        ledger.add(0, found, [0, 1])
     with pytest.raises(ValueError, match="a NaN or an infinity"):
         ledger.add(1, replace(found, values=np.array([1.0, np.nan])), [0, 1])
     assert ledger.rounds == [0]
     wide = replace(found, values=np.ones((2, 3)), standard_errors=np.zeros((2, 3)))
-    with pytest.raises(ValueError, match=r"as many outputs in every round"):
+    with pytest.raises(ValueError, match=r"outputs .* and"):
         ledger.add(1, wide, [0, 1])
     assert ledger.rounds == [0]
-    with pytest.raises(ValueError, match="all by numbers, or all by text"):
+    with pytest.raises(ValueError, match="name all of them alike"):
         fk.Ledger(tmp_path / "other.db").add(0, found, [0, "b"])
 
 
@@ -176,18 +177,18 @@ def test_values_of_another_semivalue_or_utility_are_not_added_up(tmp_path: Path)
     lossy = fk.Game(4, game.function, utility="negative_loss")
     walks = {"budget": 12, "count": "calls"}
     semivalues = {
-        "Shapley": [
+        "[0.333333, 0.166667, 0.333333]": [
             fk.shapley(game),
             fk.estimate(game, fk.PermutationSampling(), **walks),
             fk.estimate(game, fk.ProxySampling(), 14),
         ],
-        "Banzhaf": [
+        "[0.25, 0.25, 0.25]": [
             fk.banzhaf(game),
             fk.estimate(game, fk.BanzhafSampling(), 14),
             fk.estimate(game, fk.ProxySampling(value="banzhaf"), 14),
         ],
-        "leave-one-out": [fk.leave_one_out(game)],
-        "semivalue of weights": [
+        "[0.0, 0.0, 1.0]": [fk.leave_one_out(game)],
+        "[0.666667, 0.133333, 0.066667]": [
             fk.beta_shapley(game, 4.0, 1.0),
             fk.estimate(game, fk.PermutationSampling(beta=(4.0, 1.0)), **walks),
         ],
@@ -203,7 +204,8 @@ def test_values_of_another_semivalue_or_utility_are_not_added_up(tmp_path: Path)
             for other in kinds.keys() - {kind}:
                 ledger = fk.Ledger(tmp_path / f"{kind}, {other}.db")
                 ledger.add(0, alike[0])
-                with pytest.raises(ValueError, match=f"different kinds, {kind}.* and {other}"):
+                told = re.escape(f"{kind} and {other};")
+                with pytest.raises(ValueError, match=f"different kinds, .* {told}"):
                     ledger.add(1, kinds[other][-1])
                 assert ledger.rounds == [0]
 
@@ -214,7 +216,7 @@ def test_rounds_without_a_known_kind_are_added_and_seen_by_the_next(tmp_path: Pa
     one, two = (fk.Ledger(tmp_path / "values.db") for _ in range(2))
     one.add(0, own)
     two.add(1, fk.shapley(game))
-    with pytest.raises(ValueError, match="Shapley and Banzhaf"):
+    with pytest.raises(ValueError, match="different kinds, semivalue"):
         one.add(2, fk.banzhaf(game))
     assert one.rounds == two.rounds == [0, 1]
 

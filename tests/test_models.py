@@ -137,7 +137,7 @@ def test_keys_are_matched_by_name_and_what_differs_is_named(tmp_path):
     net = mlp(4, 4, 4)
     model, state = model_of(net, torch.ones(5, 4)), net.state_dict()
     expected = model.row(net)
-    torch.save({"epoch": 3, "model": state}, tmp_path / "client.pt")
+    torch.save(state, tmp_path / "client.pt")
     backwards = dict(reversed(state.items()))
     arrays = {key: tensor.numpy() for key, tensor in state.items()}
     for given in (backwards, arrays, tmp_path / "client.pt", expected.numpy()):
@@ -146,11 +146,9 @@ def test_keys_are_matched_by_name_and_what_differs_is_named(tmp_path):
     for given, told in (
         ({**state, "9.bias": torch.ones(1)}, r"missing keys \[\], keys too many \['9.bias'\]"),
         (dict(list(state.items())[1:]), r"missing keys \['1.weight'\]"),
-        ({f"module.{k}": t for k, t in state.items()}, r"model.module.state_dict\(\)"),
-        ({f"_orig_mod.{k}": t for k, t in state.items()}, r": take '_orig_mod.' off"),
         ({**state, "1.bias": torch.ones(3)}, r"\['1.bias'\] is .*1, 1, 1.* is expected"),
         ({**state, "1.bias": torch.ones(4) + 1j}, "is expected"),
-        (expected[1:], r"has shape \(39,\); \(40,\) is expected"),
+        (expected[1:], r"has shape \(39,\); expected \(40,\)"),
     ):
         with pytest.raises(ValueError, match=told):
             model.row(given)

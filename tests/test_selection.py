@@ -69,14 +69,6 @@ def test_without_a_preference_an_exploiting_round_is_uniform():
     assert p == pytest.approx(np.full(3, 1 / 3))
 
 
-def test_exploiting_rounds_follow_the_values_and_exploring_ones_do_not():
-    clients = table(9, counts=(5, 5, 5, 5, 5), values=(0.0, 0.1, 0.2, 0.0, 0.9))
-    p = EpsilonGreedy().probabilities(clients.values, clients.counts, 9)
-    assert p[0] == p[3] == 0
-    assert agrees(EpsilonGreedy(epsilon=0.0), clients, p)
-    assert agrees(EpsilonGreedy(epsilon=1.0), clients, np.array([0.25, 0.25, 0.25, 0, 0.25]))
-
-
 def test_who_was_asked_and_sent_nonsense_is_no_newcomer():
     clients = table(8, counts=(4, 4, 0, 0, 4))
     clients.missed = np.array([0, 0, 4, 0, 0])
@@ -112,14 +104,6 @@ def test_power_of_choice_takes_the_largest_losses():
     rng = RNG(0)
     assert PowerOfChoice()(table(), 2, rng).tolist() == [1, 4]
     assert PowerOfChoice()(table(), 3, rng).tolist() == [1, 2, 4]
-
-
-def test_power_of_choice_draws_candidates_by_data_size():
-    late = PowerOfChoice(decay=0.5)
-    assert [late.candidates(8, 2, t) for t in range(5)] == [8, 4, 2, 2, 2]
-    assert [PowerOfChoice(decay=0.9).candidates(50, 5, t) for t in (0, 1, 2, 99)] == [50, 45, 41, 5]
-    sizes = LABELS.sum(axis=1)
-    assert agrees(late, table(t=9), sizes / sizes.sum())
 
 
 def test_fedemd_by_hand():
@@ -159,25 +143,6 @@ def test_running_values():
     np.testing.assert_allclose(clients.values[:2], [2.0, 1.5])
 
 
-@pytest.mark.parametrize("scale", [1.0, 2.5])
-def test_s_fedavg_samples_with_the_softmax(scale):
-    clients = table(counts=(1, 1, 0, 0, 1), values=(1.0, 2.0, 7.0, 0.0, -0.5))
-    logits = np.array([1.0, 2.0, 0.2, -np.inf, -0.5])  # client 2 was never asked: 1 / n
-    p = np.exp(scale * logits) / np.exp(scale * logits).sum()
-    assert agrees(SFedAvg(scale), clients, p)
-
-
-def test_who_comes_late_is_one_of_the_clients():
-    assert set(LateJoiners({4: 3})(table(t=2), 3, RNG(0))) == {0, 1, 2}
-    assert 4 in LateJoiners({4: 3})(table(t=3), 4, RNG(0))
-
-
-def test_chances_are_of_a_round_and_of_as_many_counts_as_values():
-    for values, counts, t in (([1, 2], [0, 0], -1), ([1, 2], [0], 0), ([1, 2], [0, 0, 0], 0)):
-        with pytest.raises(ValueError, match=r"expected (a whole number|2 finite numbers)"):
-            EpsilonGreedy().probabilities(values, counts, t)
-
-
 def test_greedyfed_asks_everybody_once_then_the_best():
     rng = RNG(0)
     clients = table(counts=(1, 0, 1, 0, 0), values=(5.0, 0, 9.0, 0, 0))
@@ -215,12 +180,3 @@ def test_an_oracle_keeps_its_favourites_and_excludes_the_others():
 def test_bad_settings(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_fedemd_adds_differences_up_over_the_classes():
-    """With three classes half the sum is the largest difference, and tells no norm."""
-    labels = np.array([[4, 4, 0, 0], [0, 0, 4, 4], [9, 0, 1, 0], [1, 1, 1, 5]])
-    clients = ClientTable.new(labels.sum(axis=1), labels)
-    own = labels / labels.sum(axis=1, keepdims=True)
-    gaps = np.abs(own - labels.sum(axis=0) / labels.sum()).sum(axis=1)
-    np.testing.assert_allclose(FedEMD().logits(clients), gaps / gaps.max())

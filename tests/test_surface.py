@@ -377,8 +377,8 @@ def federations() -> Iterator[Row]:
     }, {
         "federation": OBJECT, "architecture": OBJECT, "local": OBJECT,
         "sizes": [*NUMBERS, [[[0.5] * 4]], [[[-1] * 4]], [[[99] * 4]]], "seed": SEED,
-        "path": CHOICE, "every_round": FLAG, "device": devices, "weights": optional(NUMBERS),
-        "progress": FLAG, "utility": CHOICE,
+        "every_round": FLAG, "device": devices, "weights": optional(NUMBERS), "progress": FLAG,
+        "utility": CHOICE,
     }  # fmt: skip
     yield "load", fk.load, {"name": "digits"}, {"name": OBJECT, "verify": FLAG}
     yield "load_table", datasets.load_table, {"name": "wine"}, {

@@ -12,7 +12,7 @@ from scipy import stats
 
 import fedkit as fk
 from fedkit.estimators import PermutationSampling, estimate, settled
-from fedkit.estimators.accumulators import ContrastAccumulator, MeanAccumulator
+from fedkit.estimators.accumulators import MeanAccumulator
 from fedkit.games import random_unanimity_sum
 from fedkit.games.valuation import Valuation
 
@@ -45,7 +45,7 @@ def test_frame_is_tidy():
     assert frame["output"].tolist() == [0, 1, 2] * 2
     assert frame["value"].tolist() == [0, 1, 2, 3, 4, 5]
     assert make().to_frame()["player"].tolist() == [0, 1, 2]
-    with pytest.raises(ValueError, match="for 3 players; pass one name"):
+    with pytest.raises(ValueError, match="for 3 players; pass one per player"):
         make().named(["a", "b"])
 
 
@@ -74,11 +74,11 @@ def test_bad_results_are_refused(tmp_path):
     with pytest.raises(ValueError, match="method is 3"):
         Valuation(np.zeros(2), np.zeros(2), 1, 1, 3)
     for nobody in (np.zeros(0), np.zeros((0, 2)), np.zeros((2, 0))):
-        with pytest.raises(ValueError, match="none of them empty"):
+        with pytest.raises(ValueError, match="and not empty"):
             Valuation(nobody, nobody, 1, 1, "test")
     record = make().to_dict()
     del record["calls"]
-    with pytest.raises(ValueError, match=r"lacks \['calls'\]"):
+    with pytest.raises(ValueError, match=r"expected what Valuation.to_dict wrote"):
         Valuation.from_dict(record)
     for wrong in (
         {"info": 5},
@@ -137,16 +137,11 @@ def test_names_order_equality_and_files(tmp_path):
     assert head.endswith(" evaluations, no intervals")
     assert not any("[" in line for line in lines)
     (tmp_path / "other.json").write_text("[1")
-    with pytest.raises(ValueError, match="holds no JSON"):
+    with pytest.raises(ValueError, match="holds no valuation"):
         fk.Valuation.load(tmp_path / "other.json")
     for names in (["a", "b"], ["a", "a", "b"], {"a", "b", "c"}):
-        with pytest.raises(ValueError, match="one name per player"):
+        with pytest.raises(ValueError, match=r"one per player|one name per player"):
             found.named(names)
-    by_number = fk.shapley(game).named({2: "Cy", 0: "Ada", 1: "Bo", 7: "who was never asked"})
-    assert by_number == found
-    assert found.named({"Cy": "C", "Ada": "A", "Bo": "B"}).names == ("A", "B", "C")
-    with pytest.raises(ValueError, match="names has none for 1, 2; pass one per player"):
-        fk.shapley(game).named({0: "Ada"})
 
 
 def test_a_valuation_keeps_its_numbers_and_draws_any_name(tmp_path):
@@ -213,16 +208,6 @@ def test_neighbours_are_settled_when_their_errors_say_so():
     assert not settled()(found([0.1] * 3, np.nan))  # too few walks for an interval
 
 
-def test_the_mean_variance_of_the_players_counts_as_six_samples_where_it_is_larger():
-    samples = np.zeros((12, 2))
-    samples[:, 1] = np.arange(12.0)
-    walks = MeanAccumulator()
-    walks.add(samples)
-    own = np.array([0.0, samples[:, 1].var(ddof=1)])
-    borrowed = (11 * own + 6 * own.mean()) / 17
-    np.testing.assert_allclose(walks.standard_errors(), np.sqrt(np.maximum(own, borrowed) / 12))
-
-
 def test_a_few_walks_that_are_all_alike_have_no_error():
     for many, known in ((9, False), (10, True)):
         walks = MeanAccumulator()
@@ -234,39 +219,3 @@ def test_a_few_walks_that_are_all_alike_have_no_error():
         for s in range(40)  # pairs, of which two may be the same
     ]
     assert all(run.exact or not (run.standard_errors < 1e-12).all() for run in twice)
-
-
-def test_the_mean_variance_of_all_sides_counts_as_six_coalitions_where_it_is_larger():
-    rows = np.zeros((16, 2), dtype=bool)
-    rows[:4, 0] = rows[::2, 1] = True
-    utilities = np.where(rows[:, 0], 5.0, np.arange(16.0))  # no spread where player 0 is in
-    draws = ContrastAccumulator(2)
-    draws.add(rows, utilities)
-    sides = [[utilities[side[:, i]] for i in (0, 1)] for side in (~rows, rows)]
-    squares = np.array([[((x - x.mean()) ** 2).sum() for x in side] for side in sides])
-    counts = np.array([[len(x) for x in side] for side in sides])
-    pooled = squares.sum() / (counts - 1).sum()
-    borrowed = (squares + 6 * pooled) / (counts + 5)
-    expected = (np.maximum(squares / (counts - 1), borrowed) / counts).sum(axis=0)
-    assert (expected > (borrowed / counts).sum(axis=0)).any()
-    np.testing.assert_allclose(draws.standard_errors(), np.sqrt(expected))
-
-
-def test_a_player_of_few_draws_on_one_side_has_no_interval():
-    rows = np.zeros((24, 4), dtype=bool)
-    rows[:4, 0] = rows[::2, 1] = rows[:9, 2] = rows[:10, 3] = True
-    draws = ContrastAccumulator(4)
-    draws.add(rows, np.arange(24.0))
-    assert np.isnan(draws.degrees_of_freedom()).tolist() == [True, False, True, False]
-
-
-def test_errors_of_contrasts_do_not_depend_on_the_height_of_the_utilities():
-    rng = np.random.default_rng(0)
-    rows, utilities = rng.random((40, 3)) < 0.5, rng.integers(0, 9, 40).astype(float)
-    found = []
-    for height in (0.0, 2.0**30):  # whose square leaves no room for that of 9
-        draws = ContrastAccumulator(3)
-        draws.add(rows, utilities + height)
-        found.append(draws.standard_errors())
-    np.testing.assert_allclose(*found, rtol=1e-9)
-    assert (found[0] > 0.5).all()

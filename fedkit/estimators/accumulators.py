@@ -42,17 +42,9 @@ class Accumulator(Protocol):
 class MeanAccumulator:
     """Mean of independent samples ``[n]`` or ``[n, m]``, within weighted strata.
 
-    Means and sums of squares are merged block by block (Chan, Golub & LeVeque 1983), so that a
-    large common offset does not cancel the variance.  Each player's sum of squares counts the
-    players' mean variance as six samples more where that makes it larger: a player whose rare large
-    marginals were not met has otherwise no spread at all, and its interval holds nothing.
-
-    Parameters
-    ----------
-    weights : float64 array, shape (strata,)
-        Weight of each stratum's mean in the estimate; by default there is one stratum.
-    certain : int
-        How many strata, the first ones, are not sampled: their samples are always the same.
+    Means and sums of squares are merged block by block (Chan, Golub & LeVeque 1983).  Each player's
+    sum of squares counts the players' mean variance as six samples more where that makes it larger.
+    `weights` are those of the strata's means, of which the first `certain` are not sampled.
     """
 
     def __init__(self, weights: Floats | None = None, certain: int = 0) -> None:
@@ -106,16 +98,13 @@ class MeanAccumulator:
         return np.full_like(result, np.nan) if (self.counts == 0).any() else result
 
     def standard_errors(self) -> Floats:
-        """Return the standard errors; NaN while a stratum has fewer than two samples.
-
-        And where samples repeat: all are the same, up to rounding, and there are fewer than ten,
-        or the coalitions behind them are hardly more than those of one walk.
-        """
+        """Return the standard errors; NaN where a stratum has less than two samples, or repeats."""
         if (self.counts < 2).any() or self._repeats():
             return np.full(self._squares.shape[1:], np.nan)
         return np.asarray(np.sqrt(self._variances().sum(axis=0)))
 
     def _repeats(self) -> bool:
+        """Whether all samples are the same, and too few, or of hardly more than one walk."""
         sampled = slice(self.certain, None)
         count = self.counts[sampled].sum()
         if self._mean is None or not count or not (count < FEWEST_UNITS or self.met_few):
@@ -139,22 +128,15 @@ class MeanAccumulator:
         own = self._squares / (counts - 1.0)
         pooled = own.mean(axis=1, keepdims=True)
         borrowed = (self._squares + BORROWED * pooled) / (counts - 1.0 + BORROWED)
-        # the players' mean is no reason to trust a client more that varies more than others
         return weights**2 / counts * np.maximum(own, borrowed)
 
 
 class GroupAccumulator:
     """Mean of samples that come in dependent groups, with errors from the largest unit.
 
-    Parameters
-    ----------
-    sizes : list of int
-        Sizes of the units, ascending from 1 to that of the independent group.
-    pair : int
-        Size of the units over which the mean is taken, or over single samples where not even one
-        is whole.
-    rotations : int, optional
-        Where smaller units of a group may repeat, how many of them differ.
+    `sizes` are those of the units, ascending from 1 to that of the independent group; the mean is
+    over whole units of size `pair`, if there is one.  Where smaller units of a group may repeat,
+    `rotations` says how many of them differ.
     """
 
     def __init__(self, sizes: list[int], pair: int, rotations: int | None = None) -> None:
@@ -207,8 +189,7 @@ class ContrastAccumulator:
     """Mean utility of the coalitions with a player minus that of those without.
 
     Every utility informs all players: Wang & Jia's (2023) maximum sample reuse.  The mean variance
-    over players and sides counts as six coalitions more on each side where it is larger than a
-    player's own: a few utilities that happen to be equal have no spread.
+    over players and sides counts as six coalitions more on each side where it is larger.
     """
 
     def __init__(self, n_players: int) -> None:
@@ -260,7 +241,6 @@ class ContrastAccumulator:
         pooled = squares.sum(axis=(0, 1)) / max(int((safe - 1).sum()), 1)
         own = squares / np.maximum(safe - 1, 1)
         borrowed = (squares + BORROWED * pooled) / (safe - 1 + BORROWED)
-        # as of means: pooling is no reason to trust a client more that varies more than others
         return np.where(counts >= 2, np.maximum(own, borrowed) / safe, np.nan)
 
 

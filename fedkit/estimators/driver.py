@@ -1,35 +1,19 @@
 """One driver for all estimators: budgets, memory, and many estimations in lockstep.
 
 An estimator is a generator that yields coalitions and receives utilities.  The driver advances
-any number of them side by side.  In each step it collects what all of them ask for, grants what
-their budgets allow, evaluates every coalition that a game has not seen yet in one batch, and
-hands the answers back.  So a hundred seeds of one game cost one batch per step, and the numbers
-are those of each estimation alone.
+any number of them side by side: in each step it grants what their budgets allow, and evaluates in
+one batch what a game has not seen yet.  The numbers are those of each estimation alone.
 
 Rules
 -----
-* A request is granted row by row, in order, up to the first row that does not fit the budget;
-  the budget is never exceeded.
+* A request is granted row by row, in order, up to the first row that does not fit the budget.
 * ``count="distinct"``: a coalition costs 1 the first time an estimation asks for it, the empty
   coalition included, and nothing again.  ``count="calls"``: each non-empty row costs 1, every
   time; the empty coalition is free, and so is the grand one where an estimator's first request is
-  for the two together: a normalised game knows both, and the rule is one for all games.  (Of one
-  player the grand coalition is the whole walk, and is paid for.)
-  A step of a walk is a call whatever coalition it meets, so M whole walks are N x M calls; M less
-  for ``TruncatedMonteCarlo`` and ``GTGShapley``, which know v(N) already (as printed, FedOwen's
-  Algorithm 5 asks for it again).
+  for the two together, as a normalised game knows both.
 * A walk (or draw, or round) that the budget cuts is paid for and left out, in every estimator.
-  That is unbiased whatever walks cost, be it nothing: whether exactly k walks are whole is
-  symmetric in those k, so each of them has the mean of the first one given k, and averaged over
-  k >= 1 that is the mean of an uncut walk.  The smallest budget affords one whole walk, so k >= 1.
-  Where calls are spent this holds for ``OwenSampling`` too, whose walks of empty masks are free:
-  a level counts them until a walk does not fit.  (Where *distinct* coalitions are, a level ends at
-  the first walk of anybody after its share is spent, though one over coalitions that it has seen
-  would be free: at 2 N evaluations and two levels its values are 1% too large with three
-  players, 0.7% with four.)
 * An estimation with a budget in distinct evaluations gives up after 100 calls per unit of its
-  budget: some coalitions may be too rare ever to be drawn.  One that asks for nothing that costs
-  anything, 10,000 times in a row, is at fault.
+  budget.  One that asks for nothing that costs anything, 10,000 times in a row, is at fault.
 * With a budget of all ``2**n`` distinct coalitions of up to 24 players, an estimator whose
   expectation is a weighted mean of marginals, and that has no stopping rule of its own, evaluates
   all of them once and returns that expectation exactly, with standard errors 0.
@@ -48,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from fedkit.checks import choice, function, having, real, warn, whole
+from fedkit.checks import choice, function, having, real, whole
 from fedkit.estimators.accumulators import Accumulator, FinishedAccumulator, MeanAccumulator
 from fedkit.extras import bar
 from fedkit.games.coalitions import (
@@ -58,7 +42,7 @@ from fedkit.games.coalitions import (
     as_coalitions,
     ends,
     keys_of,
-)
+)  # fmt: skip
 from fedkit.games.exact import semivalue
 from fedkit.games.game import Game, as_game, facts_of, table_game
 from fedkit.games.memory import Memory
@@ -66,17 +50,12 @@ from fedkit.games.valuation import Valuation
 from fedkit.streams import Streams, as_generator
 
 __all__ = [
-    "Budget",
-    "Count",
-    "Estimator",
-    "Requests",
-    "estimate",
-    "estimate_many",
-    "precise",
+    "Budget", "Count", "Estimator", "Requests", "Rng", "estimate", "estimate_many", "precise",
     "settled",
-]
+]  # fmt: skip
 
 Floats = NDArray[np.float64]
+Rng = np.random.Generator
 Count = Literal["distinct", "calls"]
 Requests = Generator[NDArray[np.bool_], Floats, None]
 Seed = int | Streams | np.random.Generator
@@ -98,8 +77,7 @@ class Budget:
     total : int or None
         The budget; None is unlimited.
     count : {"distinct", "calls"}
-        ``"distinct"`` counts distinct coalitions, the empty one included.  ``"calls"`` counts
-        every non-empty coalition asked for, as FedOwen's N x M does.
+        What it counts (see the rules of this module).
     evaluations, calls : int
         Spent so far in either way of counting.
     closed : bool
@@ -142,8 +120,7 @@ class Budget:
 class Estimator:
     """What every estimator offers; the defaults suit a mean over walks or draws of one's own.
 
-    An estimator of your own needs :meth:`sample` alone.  Those of fedkit are frozen dataclasses
-    that say in a field (``walks``, ``draws`` or ``rounds``) where to end without a budget.
+    An estimator of your own needs :meth:`sample` alone.
     """
 
     @property
@@ -170,9 +147,7 @@ class Estimator:
         """Return an empty accumulator for a game of `n_players`."""
         return MeanAccumulator()
 
-    def sample(
-        self, n_players: int, rng: np.random.Generator, accumulator: Any, budget: Budget
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         """Yield ``bool[b, n]``, receive ``float[b]`` or ``[b, m]``, write into `accumulator`.
 
         An answer shorter than the request means that the budget is spent: it holds the first
@@ -187,12 +162,11 @@ def precise(standard_error: float) -> Stop:
     Parameters
     ----------
     standard_error : float
-        In the unit of the utility.
 
     Returns
     -------
     callable
-        What `stop` of :func:`estimate` takes: asked after every block, True where it may end.
+        What `stop` of :func:`estimate` takes.
     """
     real("standard_error", standard_error, 0.0, above=True)
 
@@ -203,23 +177,17 @@ def precise(standard_error: float) -> Stop:
 
 
 def settled(level: float = 0.95) -> Stop:
-    """Return a stop for when neighbours in the ranking are apart.
-
-    For every two players next to each other in the order of their values the difference must be
-    larger than the half-width of its interval at this level, their errors taken as independent.
-    Players of one walk share its coalitions, so that a difference may be known better or worse
-    than that: a valuation keeps no covariances.  This is a rule of thumb and no test: it is asked
-    after every block, so that players of equal value are told apart by chance in the end.
+    """Return a stop for when neighbours in the ranking are apart: a rule of thumb and no test.
 
     Parameters
     ----------
     level : float
-        Of the interval of each difference.
+        Of the interval of the difference of two neighbours, which must not hold 0.
 
     Returns
     -------
     callable
-        What `stop` of :func:`estimate` takes: asked after every block, True where it may end.
+        What `stop` of :func:`estimate` takes.
     """
     if not 0.0 < real("level", level) < 1.0:
         raise ValueError(f"level is {level}; expected a probability strictly inside (0, 1)")
@@ -261,40 +229,24 @@ def estimate(
         How the budget counts (see the rules of this module).
     stop : callable, optional
         ``stop(valuation)`` is asked after each block of walks or draws, and ends the estimation
-        when it returns true: :func:`precise` and :func:`settled`, or one of your own.  A stop that
-        looks at the values favours samples that happen to agree, so standard errors are then a
-        little too small.  ``ProxySampling``, which has values at its end alone, takes none, and a
-        budget that is enough for all coalitions is spent on them.
+        when it returns true: :func:`precise` and :func:`settled`, or one of your own.
     progress : bool
-        Show evaluations, their rate and the time left, in a terminal or a notebook.  Coalitions are
-        then asked for in pieces, which may change the last bits of a network's utilities.
+        Show evaluations, their rate and the time left.  Coalitions are then asked for in pieces.
 
     Returns
     -------
     Valuation
+        An exception of the game goes on with an attribute ``valuations``: what had been found.
 
     Raises
     ------
     ValueError
         If the budget is below one walk, there is neither a budget nor an own stop, or the game
         returns utilities that are not finite or have the wrong shape.
-
-    Warns
-    -----
-    UserWarning
-        If the estimator doubts its values: ``info["doubt"]`` of the valuation says why.
-
-    Notes
-    -----
-    Whatever exception the game raises on the way, Ctrl-C included, goes on to the caller with an
-    attribute ``valuations``: what each estimation had found, None for nothing.  What
-    ``fk.remember(game, path)`` has evaluated a second try finds again.
     """
-    found = estimate_many(
+    (found,) = estimate_many(
         [game], estimator, budget, [seed], count=count, stop=stop, progress=progress
-    )[0]
-    if "doubt" in found.info:
-        warn(found.info["doubt"])
+    )
     return found
 
 
@@ -308,13 +260,10 @@ def estimate_many(
     stop: Stop | None = None,
     progress: bool = False,
 ) -> list[Valuation]:
-    """Run many estimations in lockstep; those of one game share one batch per step.
+    """Run many estimations in lockstep, each equal, bit for bit, to that of :func:`estimate`.
 
     Each of `games`, `estimators`, `budget` and `seeds` is one object or a sequence; sequences
-    have a common length, and single objects are used for all: of a grid every pair is listed, as
-    ``games, seeds = zip(*itertools.product(games, seeds))`` does.  Estimations of the same game
-    object share its utilities, while each budget counts what its own estimation asked for.  A numpy
-    Generator serves one estimation: the draws of several would mix.
+    have a common length.  Estimations of one game object share its batches and utilities.
 
     Parameters
     ----------
@@ -324,7 +273,6 @@ def estimate_many(
     Returns
     -------
     list of Valuation
-        Equal, bit for bit, to those of :func:`estimate` one by one.
     """
     choice("count", count, ("distinct", "calls"))
     if stop is not None:
@@ -384,8 +332,7 @@ def _columns(*given: Any) -> list[list[Any]]:
     if not set(sizes) <= {1, size} or 0 in sizes:
         raise ValueError(
             f"there are {sizes[0]} games, {sizes[1]} estimators, {sizes[2]} budgets and "
-            f"{sizes[3]} seeds; each must be single or of one common length, and of a grid every "
-            "pair is listed: games, seeds = zip(*itertools.product(games, seeds))"
+            f"{sizes[3]} seeds; each must be single or of one common length"
         )
     columns = [entry * size if len(entry) == 1 else entry for entry in lists]
     generators = [id(seed) for seed in columns[3] if isinstance(seed, np.random.Generator)]
@@ -449,8 +396,8 @@ class _Estimation:
             self.requests = estimator.sample(self.n, rng, self.accumulator, self.budget)
             if not hasattr(self.requests, "send"):
                 raise ValueError(
-                    f"{self.name}.sample returned a {type(self.requests).__name__}; it must be a "
-                    "generator: yield coalitions, bool[c, n], and take their utilities from there"
+                    f"{self.name}.sample must be a generator: yield coalitions, take their "
+                    f"utilities"
                 )
         self.answer: Floats | None = None
         self.idle = 0
@@ -521,8 +468,8 @@ class _Estimation:
         self.idle = 0 if self.charged or len(self.new) else self.idle + 1
         if self.idle == IDLE_STEPS:
             raise ValueError(
-                f"{self.name} asked {IDLE_STEPS:,} times in a row for the empty coalition or for "
-                "none at all, which costs nothing: it would never end"
+                f"{self.name} asked {IDLE_STEPS:,} times in a row for what costs nothing: it "
+                f"never ends"
             )
         if hasattr(self.accumulator, "see"):
             self.accumulator.see(self.asked, answer)
@@ -542,8 +489,7 @@ class _Estimation:
             )
         if np.shape(values)[:1] != (self.n,):
             raise ValueError(
-                f"{self.name} found values of shape {np.shape(values)}; expected one per player, "
-                f"({self.n},) or ({self.n}, m)"
+                f"{self.name} found values of shape {np.shape(values)} for {self.n} players"
             )
         if isinstance(accumulator, MeanAccumulator):  # of a walk and its reverse there are 2 n
             several = min(2 * self.n + 1, 2 ** min(self.n, 60))

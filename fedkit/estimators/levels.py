@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedkit.checks import choice, flag
 from fedkit.estimators.accumulators import ContrastAccumulator, GroupAccumulator, MeanAccumulator
-from fedkit.estimators.driver import Budget, Count, Estimator, Floats, Requests
+from fedkit.estimators.driver import Budget, Count, Estimator, Floats, Requests, Rng
 from fedkit.estimators.walks import (
     LARGEST_BLOCK,
     blocks,
@@ -34,46 +34,29 @@ GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 class MultilinearSampling(Estimator):
     """The Shapley value as ``integral of e_j(q) dq`` (Owen 1972; FedOwen, Eq. 6), unbiased.
 
-    What FedOwen's text describes and its Algorithm 1 does not do: inclusion levels spread over
-    [0, 1], and each mask paired with its complement at level 1 - q.
-
     Parameters
     ----------
     nodes : {"strata", "gauss"}
         ``"strata"``: every player j draws its own level ``u_j``, uniform on [0, 1], and a mask
-        at level q holds the players with ``u_j <= q``.  As q grows from 0 to 1 the mask changes
-        n times, and player j enters it at ``q = u_j``: one walk, in which each of the n
-        evaluations gives a marginal at a level drawn for it.  The levels of a player are then
-        shifted by k/levels (modulo 1), k = 0..levels-1, which puts one into every stratum; and
-        the n players' levels are a Latin hypercube, so that a shift moves the same number of
-        players each time.
+        at level q holds the players with ``u_j <= q``: as q grows from 0 to 1 it is one walk.  The
+        levels are then shifted by k/levels (modulo 1), which puts one into every stratum; the n
+        players' levels are a Latin hypercube.
         ``"gauss"``: masks at Gauss-Legendre nodes, chosen with the nodes' weights; a mask and
         its n neighbours give every player a marginal.
     levels : int, optional
-        Number of strata (default 8: half the error of 2 and fewer on saturating games and sums
-        of unanimity games), or of Gauss nodes (default ``ceil(n / 2)``, which removes
-        the quadrature bias: the integrand is a polynomial of degree n - 1).
+        Number of strata (default 8), or of Gauss nodes (default ``ceil(n / 2)``, which removes
+        the quadrature bias).
     antithetic : bool
         Pair each mask at q with its complement at 1 - q.
     draws : int, optional
-        Number of independent draws, each of `levels` walks (or one mask), twice as many when
-        antithetic; where the budget does not stop earlier.
+        Number of draws: ``levels`` walks with strata, one mask with Gauss nodes, twice of either
+        if antithetic; where the budget does not stop earlier.
 
     Notes
     -----
-    Every single walk or mask is unbiased by itself, whatever the number of strata, so that the
-    pairs which a small budget leaves of a draw still count; half a pair counts only where there
-    is no whole one, for it would bring the noise back that pairing removed.  The independent
-    unit of the standard errors is the draw; with fewer than ten of them, too few for an interval,
-    it is the antithetic pair (or the single walk), which makes the errors conservative: two to five
-    times what they are for some players.  An order of n players has n rotations only, so that with
-    more levels than players the walks of a draw repeat: then the unit is the draw as soon as there
-    are two, there is no interval below ten, and of one draw with more than n pairs no error either.
-    Gauss nodes follow a Kronecker sequence with a random start, so that their standard errors are
-    conservative too.
-
-    A mask with its n neighbours costs n + 1 evaluations for a marginal of each player; a walk
-    costs n, and its marginals share their utilities.
+    The independent unit of the standard errors is the draw; with fewer than ten of them it is the
+    antithetic pair (or the single walk), which makes the errors conservative.  With more levels
+    than players the walks of a draw repeat: then there is no interval below ten draws.
     """
 
     nodes: Literal["strata", "gauss"] = "strata"
@@ -111,17 +94,11 @@ class MultilinearSampling(Estimator):
         rotations = n_players if strata > n_players else None
         return GroupAccumulator(sorted({1, pair, pair * strata}), pair, rotations)
 
-    def sample(
-        self,
-        n_players: int,
-        rng: np.random.Generator,
-        accumulator: GroupAccumulator,
-        budget: Budget,
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         walk = self._strata if self.nodes == "strata" else self._gauss
         yield from walk(n_players, rng, accumulator)
 
-    def _strata(self, n: int, rng: np.random.Generator, accumulator: GroupAccumulator) -> Requests:
+    def _strata(self, n: int, rng: Rng, accumulator: GroupAccumulator) -> Requests:
         empty = yield np.zeros((1, n), dtype=np.bool_)
         strata = self.levels or STRATA
         shifts = np.array(sorted(range(strata), key=_reversed_bits))[:, None] / strata
@@ -137,7 +114,7 @@ class MultilinearSampling(Estimator):
             utilities = yield prefixes(orders)
             accumulator.add(walk_marginals(orders, utilities, empty[0]))
 
-    def _gauss(self, n: int, rng: np.random.Generator, accumulator: GroupAccumulator) -> Requests:
+    def _gauss(self, n: int, rng: Rng, accumulator: GroupAccumulator) -> Requests:
         q, weight = self.rule(n)
         edges = np.cumsum(weight)[:-1]
         start, visited = rng.random(), 0
@@ -190,22 +167,11 @@ class BanzhafSampling(Estimator):
     ----------
     variant : {"msr", "marginal", "as_printed"}
         ``"msr"`` is Wang & Jia's (2023) maximum sample reuse: mean utility of the coalitions
-        with a player minus that of those without; 1 evaluation informs all players.
-        ``"marginal"`` evaluates a random coalition and the coalitions that differ from it by
-        one player: ``n + 1`` evaluations give every player a marginal.
-        ``"as_printed"`` is FedOwen's Algorithm 4: marginals of the absent players alone, but
-        divided by all M draws, so that the expectation is half the Banzhaf value.
+        with a player minus that of those without.  ``"marginal"`` evaluates a random coalition
+        and those that differ from it by one player.  ``"as_printed"`` is FedOwen's Algorithm 4:
+        marginals of the absent players alone, but divided by all M draws, half the Banzhaf value.
     draws : int, optional
         Number of random coalitions, where the budget does not stop earlier.
-
-    Notes
-    -----
-    On utilities that saturate ``"marginal"`` has half the error of ``"msr"``, and
-    ``ProxySampling(value="banzhaf")`` beats both.  How often their intervals hold is measured by
-    ``benchmarks.coverage``: near what they say in the mean over the players, less for one who
-    brings much, but seldom (``"marginal"``: 70 to 81% of one of 20 players at 300 evaluations where
-    large gains are rare).  There are none from fewer than ten coalitions on either side of a player
-    (``"msr"``) or ten draws.
     """
 
     variant: Literal["msr", "marginal", "as_printed"] = "msr"
@@ -226,9 +192,7 @@ class BanzhafSampling(Estimator):
     def accumulator(self, n_players: int) -> MeanAccumulator | ContrastAccumulator:
         return ContrastAccumulator(n_players) if self.variant == "msr" else MeanAccumulator()
 
-    def sample(
-        self, n_players: int, rng: np.random.Generator, accumulator: Any, budget: Budget
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         n = n_players
         if self.variant == "msr":
             for size in blocks(self.draws, largest=1024):
@@ -247,21 +211,18 @@ class BanzhafSampling(Estimator):
             return
         for size in sizes:  # FedOwen, Algorithm 4, line 2
             coalitions = rng.random((size, n)) < 0.5  # line 3
-            draw, player = np.nonzero(~coalitions)  # line 4: the absent players
-            first = np.searchsorted(draw, np.arange(size)) + np.arange(size)
-            joined = np.arange(len(draw)) + draw + 1  # places of S and of S + i in the request
-            rows = np.empty((size + len(draw), n), dtype=np.bool_)
-            rows[first] = coalitions
-            rows[joined] = coalitions[draw]
-            rows[joined, player] = True
-            utilities = yield rows
-            got = int(np.searchsorted(joined, len(utilities)))
-            whole = int(np.searchsorted(np.append(first[1:], len(rows)), len(utilities), "right"))
-            samples = np.zeros((size, n, *utilities.shape[1:]))
-            samples[draw[:got], player[:got]] = (  # line 5
-                utilities[joined[:got]] - utilities[first[draw[:got]]]
-            )
-            accumulator.add(samples[:whole])  # line 8: divided by the number of draws
+            asked = [  # line 4: each coalition, and with each absent player
+                np.concatenate([row[None], (row | np.eye(n, dtype=np.bool_))[~row]])
+                for row in coalitions
+            ]
+            lengths = [len(rows) for rows in asked]
+            utilities = yield np.concatenate(asked)
+            found = np.split(utilities, np.cumsum(lengths)[:-1])
+            whole = sum(len(part) == k for part, k in zip(found, lengths, strict=True))
+            samples = np.zeros((whole, n, *utilities.shape[1:]))
+            for i in range(whole):
+                samples[i, ~coalitions[i]] = found[i][1:] - found[i][0]  # line 5
+            accumulator.add(samples)  # line 8: divided by the number of draws
             accumulator.info["draws"] = int(accumulator.counts[0])
 
 
@@ -270,9 +231,7 @@ class ComplementarySampling(Estimator):
     """Coalitions compared with what they leave behind (Zhang et al. 2023, FedTSV's sampler).
 
     A player's Shapley value is the mean over the sizes s of
-    ``E[v(S) - v(N without S) | i in S, |S| = s]``: the *complementary contribution* of a coalition
-    that i is in.  The pair of a coalition and its complement informs every player, the members by
-    its difference and all others by the same with the other sign, at the complement's size.
+    ``E[v(S) - v(N without S) | i in S, |S| = s]``, and a pair informs every player.
 
     Parameters
     ----------
@@ -281,18 +240,12 @@ class ComplementarySampling(Estimator):
 
     Notes
     -----
-    A size class holds the pairs whose smaller side has s players, ``s = 1 .. floor(n / 2)``; the
-    pair of everybody and nobody is a class of its own, the same for all players.  Zhang et al. draw
-    single pairs, so that a player may lack a size for long, and their mean with it.  Here a class
-    is sampled in rounds: a random order of the players is cut into ``ceil(n / s)`` coalitions that
+    A size class holds the pairs whose smaller side has s players, ``s = 0 .. floor(n / 2)``.  It is
+    sampled in rounds: a random order of the players is cut into ``ceil(n / s)`` coalitions that
     cover all of them (the last takes in some of the one before where s does not divide n; one pair
-    is enough where ``2 s = n``).  Every coalition of a round is uniform of its size, so a round's
-    mean is unbiased, and rounds are independent: they are the unit of the standard errors.  The
-    largest class and the singletons are the same in every round; they are asked for once, without
-    error.
-
-    Values sum to ``v(N) - v(empty)`` exactly where every s divides n, else in expectation.
-    Zhang et al.'s Neyman allocation of the pairs to the sizes is left out.
+    is enough where ``2 s = n``).  Rounds are the unit of the standard errors.  The first two
+    classes are the same in every round; they are asked for once, without error.  Zhang et al.'s
+    Neyman allocation of the pairs to the sizes is left out.
     """
 
     rounds: int | None = None
@@ -312,9 +265,7 @@ class ComplementarySampling(Estimator):
         """Return an empty accumulator with one stratum per class, everybody first."""
         return MeanAccumulator(np.ones(1 + n_players // 2), certain=2)
 
-    def sample(
-        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         n = n_players
         done = 0
         for size in blocks(self.rounds, largest=16):
@@ -345,7 +296,7 @@ def _pairs(n: int, s: int) -> int:
     return 1 if s in (0, n / 2) else -(-n // s)
 
 
-def _round(rng: np.random.Generator, n: int, s: int) -> NDArray[np.bool_]:
+def _round(rng: Rng, n: int, s: int) -> NDArray[np.bool_]:
     """Return the coalitions of a round, each followed by its complement: ``bool[2 pairs, n]``."""
     pairs = _pairs(n, s)
     rows = np.ones((pairs, n), dtype=np.bool_)

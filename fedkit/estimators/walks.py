@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from scipy.special import betaln
 
 from fedkit.checks import flag, real, vector, whole
 from fedkit.estimators.accumulators import MeanAccumulator
-from fedkit.estimators.driver import Budget, Count, Estimator, Floats, Requests
+from fedkit.estimators.driver import Budget, Count, Estimator, Floats, Requests, Rng
 from fedkit.games.coalitions import ends
 from fedkit.games.exact import beta_weights, shapley_weights
 
@@ -29,7 +30,6 @@ Orders = NDArray[np.int64]
 IsOpen = Callable[[Floats], NDArray[np.bool_]]
 
 LARGEST_BLOCK = 128
-COARSE = 0.1  # tolerance over gain from which a truncated walk hands out noticeably less
 # of the authors' code of GTG-Shapley, which adds a random number from -5 to 5 to its cap
 LOOKED_BACK, FEWEST_WALKS, LARGEST_SHARE = 10, 30, 0.8
 
@@ -43,8 +43,7 @@ def check_size(name: str, size: int | None) -> None:
 def blocks(limit: int | None, unit: int = 1, largest: int = LARGEST_BLOCK) -> Iterator[int]:
     """Yield sizes of successive blocks of walks, growing from `unit` to `largest`.
 
-    Small first blocks keep small budgets cheap; the schedule is fixed, so results do not depend on
-    how the driver batches the requests.
+    The schedule is fixed: results do not depend on how the driver batches the requests.
     """
     done, size = 0, unit
     while limit is None or done < limit:
@@ -58,8 +57,7 @@ def blocks(limit: int | None, unit: int = 1, largest: int = LARGEST_BLOCK) -> It
 def groups(budget: Budget, limit: int | None, walks: int, cost: int) -> Iterator[int]:
     """Cut `walks` into groups that surely fit into the budget up to `limit`; of one at least.
 
-    Each walk may cost all of `cost`.  So walks started together never compete for the budget,
-    whatever they ask for is answered, the result is that of walking one after another, and what
+    Each walk may cost all of `cost`.  So the result is that of walking one after another, and what
     truncation saves is spent on the next group.
     """
     while walks:
@@ -69,7 +67,7 @@ def groups(budget: Budget, limit: int | None, walks: int, cost: int) -> Iterator
         walks -= together
 
 
-def random_orders(rng: np.random.Generator, k: int, n: int) -> Orders:
+def random_orders(rng: Rng, k: int, n: int) -> Orders:
     """Return `k` uniform permutations of the players, shape ``(k, n)``."""
     return rng.permuted(np.tile(np.arange(n), (k, 1)), axis=1)
 
@@ -105,23 +103,16 @@ class PermutationSampling(Estimator):
     """Mean marginal over random permutations (Castro et al. 2009; FedOwen, Algorithm 3).
 
     With `beta` the j-th marginal of a walk is weighted ``w_j = n p_j`` (FedOwen, Algorithm 6): the
-    expectation is the Beta(alpha, beta) semivalue of Kwon & Zou (2022), the family from which
-    their WeightedSHAP chooses.
+    expectation is the Beta(alpha, beta) semivalue of Kwon & Zou (2022).
 
     Parameters
     ----------
     antithetic : bool
-        Walk each permutation forwards and backwards (Mitchell et al. 2022); the pair is then
-        the independent unit of the standard error.
+        Walk each permutation forwards and backwards (Mitchell et al. 2022).
     walks : int, optional
         Number of walks, where the budget does not stop earlier; even with `antithetic`.
     beta : tuple of float, optional
         Positive alpha and beta; a large alpha favours small coalitions, (1, 1) is Shapley.
-
-    Notes
-    -----
-    A walk costs `n` calls.  In distinct evaluations the first costs ``n + 1`` with the empty
-    coalition, later ones at most ``n - 1``.
     """
 
     antithetic: bool = False
@@ -161,9 +152,7 @@ class PermutationSampling(Estimator):
         logs = betaln(s + beta, n - 1 - s + alpha) - betaln(alpha, beta)
         return np.asarray(np.exp(logs - betaln(s + 1, n - s)))
 
-    def sample(
-        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         n, unit = n_players, 2 if self.antithetic else 1
         position_weights = self.position_weights(n)
         empty = yield np.zeros((1, n), dtype=np.bool_)
@@ -232,43 +221,23 @@ def walk(
     return credited
 
 
-def doubt_of(name: str, tolerance: float, gain: Floats) -> str | None:
-    """Say that a tolerance is coarse beside what the players gain together, where it is."""
-    ratio = np.divide(tolerance, np.abs(gain), out=np.zeros_like(gain), where=gain != 0).max()
-    if ratio <= COARSE:
-        return None
-    return (
-        f"{name} is {tolerance:g}, {ratio:.0%} of what all players gain together: walks end where "
-        "much is left to hand out, values are too small, and their intervals do not say so; "
-        f"give it fk.normalise(game), or a smaller {name}"
-    )
-
-
 @dataclass(frozen=True)
 class TruncatedMonteCarlo(Estimator):
     """Permutation walks cut off near v(N) (Ghorbani & Zou 2019, Algorithm 1).
 
     From the first position where ``|v(N) - v(prefix)| < tolerance`` the rest of a walk gets
-    nothing.  With ``tolerance=0`` no walk is truncated and this is MC-Shapley (FedOwen,
-    Algorithm 3).  Truncation is biased: the skipped marginals need not be zero.  The paper's test
-    of convergence is left out: say how many walks, a budget or a `stop`.
+    nothing, which is biased; each output of a vector-valued game is truncated by itself.  With
+    ``tolerance=0`` this is MC-Shapley (FedOwen, Algorithm 3).
 
     Parameters
     ----------
     tolerance : float
-        In the units of the utility; of a tolerance above a tenth of the gain :func:`estimate`
-        warns.
+        In the units of the utility: a tenth of what all gain together is much.
     walks : int, optional
         Number of walks, where the budget does not stop earlier.
     from_zero : bool
         FedOwen's Algorithm 5, which it calls GTG-Shapley: walks start from ``v_prev = 0`` in place
         of v(empty), and their last position asks for v(N) again.
-
-    Notes
-    -----
-    v(empty) and v(N) are asked for once; a walk costs at most ``n - 1`` more (``n`` with
-    `from_zero`).  For a vector-valued game each output is truncated by itself, and a walk goes on
-    while any is open.
     """
 
     tolerance: float = 0.01
@@ -291,12 +260,8 @@ class TruncatedMonteCarlo(Estimator):
         plain = self.tolerance == 0 and not self.from_zero
         return shapley_weights(n_players) if plain else None
 
-    def sample(
-        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         empty, grand = yield ends(n_players)
-        if doubt := doubt_of("tolerance", self.tolerance, grand - empty):
-            accumulator.info["doubt"] = doubt
         start = np.zeros_like(grand) if self.from_zero else empty  # Algorithm 5, line 3
         known = None if self.from_zero else grand
 
@@ -315,31 +280,20 @@ class GTGShapley(Estimator):
     """Guided truncated gradient Shapley, one round (Liu et al. 2022, Algorithm 1).
 
     If the round gained no more than `between` nobody gets anything.  Otherwise sweeps of `n`
-    permutations follow, each player leading one of them, the others in random order (guided
-    sampling: unbiased over a sweep).  In a walk, positions from which ``|v(N) - v(prefix)|`` is
-    below `within` keep the utility.  Between sweeps the running means A_k are compared: stop
-    when the mean relative change from each of the last 10 walks to the newest is at most
-    `convergence`, after more than ``max(30, n)`` walks, or at the cap, ``min(2**n, max(30, n,
-    0.8 * 2**n))`` walks.
+    permutations follow, each player leading one of them.  In a walk, positions from which
+    ``|v(N) - v(prefix)|`` is below `within` keep the utility.  It stops when the mean relative
+    change of the running means from each of the last 10 walks to the newest is at most
+    `convergence`, after more than ``max(30, n)`` walks, or at ``min(2**n, max(30, 0.8 * 2**n))``.
+    Each output of a vector-valued game is truncated by itself.
 
     Parameters
     ----------
     within, between : float
-        Tolerances in the units of the utility; 0 switches the truncation off, but for a round
-        that gains exactly nothing, which gives nobody anything even so.  Where `within` is above
-        a tenth of the gain, :func:`estimate` warns.
+        Tolerances in the units of the utility.
     convergence : float
-        Largest mean relative change that counts as converged (0.05).
+        Largest mean relative change that counts as converged.
     walks : int, optional
         Exactly this many walks, without a test of convergence.
-
-    Notes
-    -----
-    The leaders of a sweep come in random order, so a sweep that the budget stops half-way
-    stays unbiased; the paper's order of leaders makes no difference to whole sweeps.  Every
-    output of a vector-valued game is truncated by itself; sampling goes on until all converge.
-    The authors' code also rescales values, by the round's gain over their equal-signed mass;
-    where signs are mixed that loses efficiency, and it is left out.
     """
 
     within: float = 0.001
@@ -361,9 +315,7 @@ class GTGShapley(Estimator):
         everything = 2 ** min(n_players, 60)  # a float holds no 2**1024
         return int(min(everything, max(FEWEST_WALKS, n_players, LARGEST_SHARE * everything)))
 
-    def sample(
-        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         n, means = n_players, RunningMeans(LOOKED_BACK)
         empty, grand = yield ends(n)
         moved = np.abs(grand - empty) > self.between  # between-round truncation
@@ -371,8 +323,6 @@ class GTGShapley(Estimator):
             accumulator.add(np.zeros((2, n, *np.shape(grand))))
             accumulator.info.update(walks=0, converged=True)
             return
-        if doubt := doubt_of("within", self.within, np.where(moved, grand - empty, 0.0)):
-            accumulator.info["doubt"] = doubt
 
         def is_open(previous: Floats) -> NDArray[np.bool_]:
             return moved & ~(np.abs(grand - previous) < self.within)
@@ -391,7 +341,7 @@ class GTGShapley(Estimator):
                     return
 
 
-def guided_orders(rng: np.random.Generator, leaders: Orders, n: int) -> Orders:
+def guided_orders(rng: Rng, leaders: Orders, n: int) -> Orders:
     """Return one permutation per leader: the leader first, the others in random order."""
     orders = random_orders(rng, len(leaders), n)
     others = orders[orders != leaders[:, None]].reshape(len(leaders), n - 1)

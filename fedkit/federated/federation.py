@@ -13,17 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
-from fedkit.checks import (
-    brief,
-    choice,
-    having,
-    one_line,
-    plain_array,
-    same_rows,
-    unboxed,
-    warn,
-    whole,
-)
+from fedkit.checks import brief, choice, having, one_line, plain_array, same_rows, unboxed, whole
 from fedkit.datasets import Dataset
 from fedkit.federated.partition import Partitioner, fill_empty, hold_out, long_tail
 from fedkit.learning.device import pair_of
@@ -67,13 +57,10 @@ class Federation:
     n_classes : int
         Classes of the data set, those absent from the pool included.
     name : str
-        Name of the data set.
     seed : int
         Root seed of what clients do to their data.
-    transforms : mapping of int to callable
-        What some clients do to their data when they are asked for it.
-    attacks : mapping of int to attack
-        What some clients send in the place of their updates.
+    transforms, attacks : mappings of int to callable, and to attack
+        What some clients do to their data, and send in the place of their updates.
     """
 
     x: Tensor
@@ -144,8 +131,8 @@ class Federation:
             x_i, y_i = self.transforms[i](x_i, y_i, rng)
             if not len(x_i) == len(y_i) == len(index):
                 raise ValueError(
-                    f"the transform of client {i} made {len(x_i)} samples and {len(y_i)} labels of "
-                    f"{len(index)}; it must keep their number, by which clients are weighted"
+                    f"the transform of client {i} made {len(x_i)} samples and {len(y_i)} labels "
+                    f"of {len(index)}"
                 )
         return x_i, y_i
 
@@ -158,10 +145,8 @@ class Federation:
         """The same federation in which some clients misbehave.
 
         An attack is a function ``(x, y, rng) -> (x, y)`` on a client's data, or has a method
-        ``update(honest, rng)`` that returns what is sent in the place of an update.  Refused are
-        clients that do not exist, that have another transform and get an attack on data, or another
-        attack on updates, and to leave nobody honest (transforms from before need be no attacks,
-        and are not counted).
+        ``update(honest, rng)`` that returns what is sent in the place of an update.  Refused are a
+        second attack of a kind for a client, and to leave nobody honest.
         """
         for i, attack in having("attacks", attacks, "items", "keys").items():
             if isinstance(attack, type) or not callable(attack):
@@ -172,8 +157,8 @@ class Federation:
         for new, old in ((on_data, self.transforms), (on_updates, self.attacks)):
             if other := sorted(i for i in new if i in old and new[i] != old[i]):
                 raise ValueError(
-                    f"clients {other} have a transform or an attack of this kind already, which "
-                    "attacks would replace: make one of both"
+                    f"clients {other} have a transform or an attack of this kind already: make "
+                    f"one of both"
                 )
         bad = {*self.attacks, *attacks}
         if all(int(i) in bad for i in np.flatnonzero(self.sizes)):
@@ -192,8 +177,8 @@ class Federation:
                 false = self.attacks[client].update(updates[row], rng)
                 if not isinstance(false, Tensor) or false.shape != updates[row].shape:
                     raise ValueError(
-                        f"the attack of client {client} sent {brief(false)}; expected a tensor of "
-                        f"the update's shape, {tuple(updates[row].shape)}"
+                        f"the attack of client {client} sent {brief(false)}; expected "
+                        f"{brief(updates[row])}"
                     )
                 sent[row] = false
         return sent
@@ -211,7 +196,7 @@ def make_federation(
     empty: Literal["keep", "refill"] = "keep",
     min_size: int = 1,
 ) -> Federation:
-    """Make a federation of a data set.
+    """Make a federation of a data set, normalised by the statistics of its training images.
 
     Parameters
     ----------
@@ -233,7 +218,6 @@ def make_federation(
     Returns
     -------
     Federation
-        Images are normalised by the statistics of the data set's training images.
     """
     streams = Streams(seed).child("federation")
     choice("validation_from", validation_from, ("train", "test"))
@@ -251,8 +235,7 @@ def make_federation(
         pool = pool[long_tail(y_all[pool], imbalance_factor, streams.generator("tail"))]
     if whole("n_clients", n_clients, 1) > len(pool):
         raise ValueError(
-            f"n_clients is {n_clients} but there are {len(pool)} samples; take fewer clients or "
-            "more data"
+            f"n_clients is {n_clients} for {len(pool)} samples; take fewer clients or more data"
         )
     dealt = scheme.split(y_all[pool], n_clients, streams.generator("split"))
     parts = _positions(scheme, dealt, n_clients, len(pool))
@@ -274,24 +257,14 @@ def _positions(scheme: Partitioner, parts: Any, n_clients: int, size: int) -> li
     """The positions that a partitioner dealt, or one sentence on why they are no partition."""
     given = [np.asarray(part) for part in parts] if isinstance(parts, Sequence | np.ndarray) else []
     given = [part if part.size else np.empty(0, dtype=np.int64) for part in given]
-    odd = [part for part in given if part.ndim != 1 or part.dtype.kind not in "iu"]
-    every = np.concatenate(given) if given and not odd else np.empty(0, dtype=np.int64)
-    beyond = every[(every < 0) | (every >= size)]
-    positions, times = np.unique(every, return_counts=True)
-    if len(given) != n_clients:
-        fault = f"{len(given)} parts"
-    elif odd:
-        mask = odd[0].dtype.kind == "b"
-        fault = "masks (np.flatnonzero makes positions of one)" if mask else brief(odd[0])
-    elif len(beyond):
-        fault = f"the position {beyond[0]}"
-    elif len(positions) < len(every):
-        fault = f"the position {positions[times > 1][0]} twice"
-    else:
+    plain = all(part.ndim == 1 and part.dtype.kind in "iu" for part in given)
+    every = np.concatenate(given) if given and plain else np.full(1, -1)
+    once = len(np.intersect1d(every, np.arange(size))) == len(every)
+    if len(given) == n_clients and once:
         return [part.astype(np.int64) for part in given]
     raise ValueError(
-        f"{type(scheme).__name__} dealt {fault}; expected {n_clients} vectors of positions from 0 "
-        f"to {size - 1}, none of them twice"
+        f"{type(scheme).__name__} dealt {brief(given)}; expected {n_clients} vectors of positions "
+        f"from 0 to {size - 1}, none of them twice (np.flatnonzero makes positions of a mask)"
     )
 
 
@@ -310,10 +283,9 @@ def federation_from_arrays(
     ----------
     clients : sequence of pairs, DataLoaders or Datasets
         Features and labels of each client.  Features are finite numbers of the shape (N, columns),
-        (N, H, W) or (N, C, H, W), alike for all but N; labels are whole numbers from 0, of the
-        shape (N,).
+        (N, H, W) or (N, C, H, W), alike for all but N; labels are whole numbers from 0, (N,).
     test, validation : pair, DataLoader or Dataset
-        The server's test and validation data, in the same form; without `validation` it is empty.
+        The server's test and validation data; without `validation` it is empty.
     n_classes : int, optional
         By default one more than the largest label.
     name : str
@@ -324,17 +296,6 @@ def federation_from_arrays(
     -------
     Federation
         Columns become images of one channel and one row.
-
-    Raises
-    ------
-    ValueError
-        If there are no clients with data, or an array is not as above; the message names whose.
-
-    Warns
-    -----
-    UserWarning
-        If the labels look like amounts, nobody holds some of them, or images seem to have their
-        channels last.
     """
     if not isinstance(clients, Sequence) or isinstance(clients, str):
         raise ValueError(f"clients is {brief(clients)}; expected a list of (features, labels)")
@@ -346,7 +307,6 @@ def federation_from_arrays(
         given["the validation data"] = validation
     given = {whose: pair_of(whose, pair) for whose, pair in given.items()}
     checked = {whose: _check(whose, pair) for whose, pair in given.items()}
-    _check_columns(given)
     held = [checked[f"client {i}"] for i in range(len(clients))]
     shape = next((x.shape[1:] for x, _ in held if len(x)), None)
     if shape is None:
@@ -354,22 +314,13 @@ def federation_from_arrays(
     for whose, (x, _) in checked.items():
         if len(x) and x.shape[1:] != shape:
             raise ValueError(
-                f"{whose}: a sample has the shape {tuple(x.shape[1:])}, others have "
-                f"{tuple(shape)}; give all the same features"
+                f"{whose}: a sample has the shape {tuple(x.shape[1:])}, others {tuple(shape)}"
             )
     labels = torch.cat([y for _, y in checked.values()])
     most = 1 + int(labels.max())
-    if n_classes is None:
-        _doubt_labels(labels)
-    elif n_classes < most:
+    if n_classes is not None and n_classes < most:
         raise ValueError(
-            f"there is a label {most - 1}; n_classes is {n_classes}, and labels are whole numbers "
-            "from 0"
-        )
-    if shape[2] in (1, 3) and shape[0] not in (1, 3):
-        warn(
-            f"samples have the shape {tuple(shape)}, {shape[0]} channels of {shape[1]} x "
-            f"{shape[2]}; are the channels last? Give (N, C, H, W): np.moveaxis(x, -1, 1)"
+            f"n_classes is {n_classes}, and there is a label {most - 1}; labels are from 0"
         )
     nothing = torch.empty((0, *shape)), torch.empty(0, dtype=torch.int64)
     x, y = (torch.cat(part) for part in zip(*(pair for pair in held if len(pair[1])), strict=True))
@@ -378,41 +329,6 @@ def federation_from_arrays(
     return Federation(
         x, y, tuple(parts), *on_server[0], *on_server[1], n_classes or most, name, seed
     )
-
-
-def _check_columns(given: Mapping[str, Pair]) -> None:
-    """Refuse data frames of other columns, and one that has the labels among its features."""
-    frames = {whose: pair for whose, pair in given.items() if hasattr(pair[0], "columns")}
-    names = {whose: list(map(str, x.columns)) for whose, (x, _) in frames.items()}
-    for whose, columns in names.items():
-        first = next(iter(names))
-        if columns != names[first]:
-            raise ValueError(
-                f"{whose} has the columns {columns}, {first} {names[first]}; give all the same, in "
-                "one order"
-            )
-        label = getattr(given[whose][1], "name", None)
-        if label is not None and str(label) in columns:
-            raise ValueError(
-                f"{whose}: the features have a column {label!r}, as the labels are called, and the "
-                "label is no feature: leave it out, or rename it"
-            )
-
-
-def _doubt_labels(y: Tensor) -> None:
-    """Warn of labels that look like amounts, or of which some are nobody's."""
-    levels = torch.unique(y)
-    if len(levels) > max(5, len(y) / 5):
-        warn(
-            f"there are {len(levels)} labels in {len(y)} samples: are they amounts? These are for "
-            "models of your own (fk.Evaluator); put them in a few classes, or pass n_classes"
-        )
-    elif len(levels) <= int(levels[-1]):
-        lacking = sorted(set(range(int(levels[-1]))) - set(levels.tolist()))
-        warn(
-            f"nobody holds label {', '.join(map(str, lacking[:5]))}; labels count from 0, and "
-            "there is an output for each: number the classes anew, or pass n_classes"
-        )
 
 
 def _check(whose: str, pair: Pair) -> tuple[Tensor, Tensor]:
@@ -424,22 +340,15 @@ def _check(whose: str, pair: Pair) -> tuple[Tensor, Tensor]:
     same_rows(f"{whose}: features and labels", *pair)
     if x.ndim not in (2, 3, 4) or y.shape != x.shape[:1]:
         raise ValueError(
-            f"{whose}: features of shape {x.shape} and labels of shape {y.shape}; expected (N, "
-            "columns), (N, H, W) or (N, C, H, W), and (N,), with N = 0 for who has none"
+            f"{whose}: features {x.shape} and labels {y.shape}; expected (N, columns), (N, H, W) "
+            f"or (N, C, H, W), and (N,)"
         )
     if any(a.dtype.kind not in "biuf" for a in (x, y)):
-        raise ValueError(
-            f"{whose}: {x.dtype} and {y.dtype}; expected numbers: encode text, fill what is missing"
-        )
+        raise ValueError(f"{whose}: {x.dtype} and {y.dtype}; encode text, fill what is missing")
     narrow = x.astype(np.float32)
     if not np.isfinite(narrow).all():
-        raise ValueError(
-            f"{whose}: features that are not finite in single precision; fill, drop or scale them"
-        )
+        raise ValueError(f"{whose}: features that are not finite in single precision; scale them")
     if not ((y == np.floor(y)) & (y >= 0) & (y < _MOST)).all():
-        raise ValueError(
-            f"{whose}: labels are not whole numbers from 0 to {_MOST - 1}; encode classes first "
-            "(amounts are for models of your own: see fk.Evaluator)"
-        )
+        raise ValueError(f"{whose}: labels are not whole numbers from 0; encode classes first")
     images = narrow.reshape(len(x), *(1,) * (4 - x.ndim), *x.shape[1:])
     return torch.from_numpy(images), torch.from_numpy(y.astype(np.int64))

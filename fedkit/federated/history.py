@@ -31,12 +31,10 @@ class History:
     Attributes
     ----------
     rounds : list of dict
-        seed, round (from 1), accuracy (test, fraction, NaN where not measured), evaluations,
-        calls, scale (turns values into the utility's units; 0 where they are no gains), left_out
-        (clients whose update was not usable), last, and what the probe gave.
+        seed, round (from 1), accuracy (test, fraction, NaN where not measured), evaluations, calls,
+        scale (turns values into the utility's units), left_out, last, and what the probe gave.
     clients : list of dict
-        seed, round, client, value, standard_error, degrees_of_freedom (infinite where nothing is
-        sampled, NaN where too few units are), weight (NaN where none was told).
+        seed, round, client, value, standard_error, degrees_of_freedom, weight (or NaN).
     seconds : dict of str to float
         Wall time by phase, over all rounds; not part of the result.
     models : float32[R, P]
@@ -100,8 +98,7 @@ class History:
         Returns
         -------
         Valuation
-            float64[clients] or [clients, m] with the clients' numbers as names.  Standard errors
-            are of sampling coalitions, and not of what another run would give.
+            float64[clients] or [clients, m] with the clients' numbers as names.
         """
         seeds = sorted({row["seed"] for row in self.rounds})
         if not seeds:

@@ -30,10 +30,8 @@ def retraining_game(
 ) -> Game:
     """Return the game of retraining: how well `estimator` does after a fit to a coalition's data.
 
-    Nobody's data leave a guess: a classifier then says one class to everything, and the scores of
-    all classes are averaged, which is an accuracy of 1 / classes; a regressor says the mean of the
-    test labels, which is an R^2 of 0.  A coalition whose data are of one class says that class,
-    whatever the learner makes of it.
+    Nobody's data leave a guess: an accuracy of 1 / classes, or an R^2 of 0.  A coalition whose data
+    are of one class says that class, whatever the learner makes of it.
 
     Parameters
     ----------
@@ -44,18 +42,15 @@ def retraining_game(
     test : one more of these
     score : str or callable, optional
         A scorer's name, such as ``"roc_auc"``, or ``score(fitted, x, y)``, larger for better; by
-        default the learner's own: accuracy, or R^2.
+        default the learner's own.
     empty : float, optional
         The utility of nobody, in the place of the guess.
     seed : int
-        Taken by the learner, and the steps of a pipeline, where ``random_state`` is None: a
-        coalition has one utility.
+        Taken where ``random_state`` is None.
 
     Returns
     -------
     Game
-        ``fk.parallel`` divides its coalitions among processes, ``fk.remember`` keeps its
-        utilities in a file.
 
     Raises
     ------
@@ -76,7 +71,11 @@ def retraining_game(
     base, dummy = need("sklearn.base", "run"), need("sklearn.dummy", "run")
     having("estimator", estimator, "fit", "get_params", *([] if score else ["score"]))
     whole("seed", seed, 0)
-    pairs = [_pair(f"clients[{i}]", one) for i, one in enumerate(_several(clients))]
+    if not isinstance(clients, list | tuple) or not clients:
+        raise ValueError(
+            f"clients is {brief(clients)}; expected a list: a pair (x, y) for each client"
+        )
+    pairs = [_pair(f"clients[{i}]", one) for i, one in enumerate(clients)]
     x_test, y_test = _pair("test", test)
     _check_alike([*(x for x, _ in pairs), x_test])
     x, y = _joined([x for x, _ in pairs]), np.concatenate([y for _, y in pairs])
@@ -87,7 +86,12 @@ def retraining_game(
         **{k: seed for k, v in steps.items() if k.endswith("random_state") and v is None}
     )
     classes = np.unique(np.concatenate([y, y_test])) if base.is_classifier(learner) else None
-    measure = _scorer(score)
+    measure: Scorer = lambda fitted, x, y: fitted.score(x, y)  # noqa: E731
+    if score is not None:
+        named = isinstance(score, str)
+        measure = (
+            need("sklearn.metrics", "run").get_scorer(score) if named else function("score", score)
+        )
 
     def guess(value: Any) -> Any:
         if classes is None:
@@ -127,21 +131,6 @@ def retraining_game(
     return Game(len(pairs), utilities, utility=measured)
 
 
-def _scorer(score: str | Scorer | None) -> Scorer:
-    if score is None:
-        return lambda fitted, x, y: fitted.score(x, y)
-    if isinstance(score, str):
-        scorer: Scorer = need("sklearn.metrics", "run").get_scorer(score)
-        return scorer
-    return function("score", score)  # type: ignore[no-any-return]
-
-
-def _several(clients: Any) -> Sequence[Any]:
-    if isinstance(clients, list | tuple) and clients:
-        return clients
-    raise ValueError(f"clients is {brief(clients)}; expected a list: a pair (x, y) for each client")
-
-
 def _pair(name: str, given: Any) -> tuple[Any, NDArray[Any]]:
     """Return samples, as an array, a frame or a sparse matrix, and as many labels."""
     x, labels = pair_of(name, given)
@@ -156,10 +145,8 @@ def _pair(name: str, given: Any) -> tuple[Any, NDArray[Any]]:
 
 
 def _check_alike(parts: list[Any]) -> None:
-    kinds = {type(part) for part in parts}
-    widths = {part.shape[1:] for part in parts}
-    names = {tuple(part.columns) for part in parts if hasattr(part, "iloc")}
-    if len(kinds) > 1 or len(widths) > 1 or len(names) > 1:
+    kinds = {(type(x), x.shape[1:], tuple(getattr(x, "columns", ()))) for x in parts}
+    if len(kinds) > 1:
         raise ValueError(
             f"clients and test have x {', '.join(dict.fromkeys(map(brief, parts)))}; "
             "expected the same columns and one kind of table for all"

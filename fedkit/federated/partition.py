@@ -53,9 +53,6 @@ def _draw_shares(concentration: np.ndarray, rng: np.random.Generator) -> np.ndar
     return rng.dirichlet(concentration) if len(concentration) > 1 else np.ones(1)
 
 
-_MOST_ALPHA = 1e12  # shares are alike long before; sums of larger ones overflow
-
-
 @dataclass(frozen=True)
 class IID:
     """Shuffle the pool and deal it out evenly; sizes differ by at most one."""
@@ -74,18 +71,17 @@ class Dirichlet:
         Concentration; small is skewed.
     by : {"class", "capped", "client", "blocks"}
         ``"class"``: for each class its shares over the clients (Yurochkin et al. 2019).
-        ``"capped"``: the same, but a client that has N/n samples takes part in no further class.
-        ``"client"``: for each client, of equal sizes, its distribution of labels (Hsu et al. 2019),
-        Dir(alpha * C * p) over C classes of frequencies p.
-        ``"blocks"``: capped draws in random blocks of ten clients, which are then cut into equal
-        parts (Shang et al. 2022); the most even of 20 draws, at most, is kept.
+        ``"capped"``: a client that has N/n samples takes part in no further class.
+        ``"client"``: for each client, of equal sizes, its labels (Hsu et al. 2019), Dir(alpha C p)
+        over C classes of frequencies p.  ``"blocks"``: capped draws in random blocks of ten,
+        then cut into equal parts (Shang et al. 2022); the most even of 20 draws is kept.
     """
 
     alpha: float
     by: Literal["class", "capped", "client", "blocks"] = "class"
 
     def __post_init__(self) -> None:
-        real("alpha", self.alpha, 0.0, _MOST_ALPHA, above=True)
+        real("alpha", self.alpha, 0.0, 1e12, above=True)
         choice("by", self.by, ("class", "capped", "client", "blocks"))
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -172,8 +168,8 @@ class ClassesPerClient:
             raise ValueError(f"k is {self.k} but there are {len(classes)} classes; take fewer")
         if self.k * n_clients < len(classes):
             raise ValueError(
-                f"{n_clients} clients of {self.k} classes cannot hold {len(classes)} classes; take "
-                "more clients or a larger k"
+                f"{n_clients} clients of {self.k} classes cannot hold {len(classes)}; take more "
+                f"clients"
             )
         holders: list[list[int]] = [[] for _ in classes]
         for client in range(n_clients):
@@ -192,47 +188,36 @@ class ClassesPerClient:
 class QuantitySkew:
     """Unequal sizes with labels drawn alike for all clients.
 
-    Parameters
-    ----------
-    alpha : float
-        Sizes are in proportion to one draw of Dir(alpha) over the clients (Li et al. 2022).
-    proportions : tuple of float, optional
-        Fixed proportions, one per client, in place of the draw.
+    Sizes are in proportion to one draw of Dir(alpha) over the clients (Li et al. 2022), or to fixed
+    `proportions`, one per client.
     """
 
     alpha: float = 1.0
     proportions: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        real("alpha", self.alpha, 0.0, _MOST_ALPHA, above=True)
+        real("alpha", self.alpha, 0.0, 1e12, above=True)
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         pool = rng.permutation(len(y))
         if self.proportions is None:
             shares = _draw_shares(np.full(n_clients, self.alpha), rng)
-        elif (
-            len(self.proportions) == n_clients
-            and (vector("proportions", self.proportions) > 0).all()
-        ):
-            shares = np.array(self.proportions) / max(self.proportions)  # whose sum is finite
         else:
-            raise ValueError(
-                f"proportions is {self.proportions} for {n_clients} clients; expected a number "
-                "above 0 for each"
-            )
+            shares = vector("proportions", self.proportions, n_clients)
+            if not (shares > 0).all():
+                raise ValueError(f"proportions is {self.proportions}; expected numbers above 0")
+            shares = shares / shares.max()  # whose sum is finite
         return [np.sort(piece) for piece in _cut_by_shares(pool, shares)]
 
 
 @dataclass(frozen=True)
 class Mavericks:
-    """Some clients alone hold some classes (Huang et al. 2022; FedMS, section 3).
-
-    The Mavericks are the first clients.  Classes held by a Maverick are absent from all others.
+    """Some clients, the first ones, alone hold some classes (Huang et al. 2022; FedMS, section 3).
 
     Parameters
     ----------
     n_mavericks : int
-        As many classes, drawn at random, are theirs.
+        As many classes, drawn at random, are theirs, and absent from all others.
     others : Partitioner
         How the remaining classes are divided.
     shared : bool
@@ -258,7 +243,7 @@ class Mavericks:
         if few or len(present) <= self.n_mavericks:
             raise ValueError(
                 f"{self.n_mavericks} Mavericks among {n_clients} clients leave no clients or no "
-                "classes for the others; take fewer Mavericks"
+                f"classes"
             )
         held = np.sort(rng.choice(present, self.n_mavericks, replace=False))
         rest = np.flatnonzero(~np.isin(y, held))
@@ -279,12 +264,8 @@ class Mavericks:
 class Mixed:
     """Groups of clients with a partitioner each (FedTSV: 90 IID clients and 10 skewed ones).
 
-    The pool is dealt to the groups at random, in proportion to their numbers of clients.
-
-    Parameters
-    ----------
-    groups : tuple of (int, Partitioner)
-        Numbers of clients with their partitioner, in the order of the clients.
+    `groups` are numbers of clients with their partitioner, in the order of the clients; the pool is
+    dealt to them at random, in proportion.
     """
 
     groups: tuple[tuple[int, Partitioner], ...]
@@ -310,15 +291,10 @@ class Mixed:
 def hold_out(
     y: np.ndarray, fraction: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Take a fraction of the samples away from training, stratified by class.
+    """Sorted positions in `y` that stay for training, and a held out fraction, by class.
 
     Class c gives max(1, its share of round(fraction * N)) images, shares being rounded by largest
     remainder; a class of one image keeps it for training, with a warning.
-
-    Returns
-    -------
-    train, held : int64 arrays
-        Sorted positions in `y`, labels from 0; disjoint, together all of them.
     """
     if not 0 < real("validation", fraction) < 1:
         raise ValueError(f"validation fraction is {fraction}; expected above 0 and below 1")
@@ -374,8 +350,7 @@ def fill_empty(
         return list(parts)
     if sizes.sum() < min_size * len(parts):
         raise ValueError(
-            f"{sizes.sum()} samples cannot give {len(parts)} clients {min_size} each; take fewer "
-            "clients or a smaller min_size"
+            f"{sizes.sum()} samples are too few for {len(parts)} clients of {min_size} each"
         )
     held = [list(rng.permutation(p)) for p in parts]
     while sizes.min() < min_size:

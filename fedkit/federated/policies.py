@@ -142,10 +142,8 @@ class Estimated:
         Utility evaluations per round.
     count : {"calls", "distinct"}
         What the budget counts.
-    normalised : bool
-        Value the normalised game; the empty and the grand coalition are then outside the budget.
-    no_gain : {"shift", "absolute", "divide"}
-        What is done in a round without a gain, see ``fk.normalise``.
+    normalised, no_gain : bool, str
+        Value the normalised game, as ``fk.normalise`` makes it, whose ends cost nothing.
     """
 
     estimator: Estimator

@@ -11,12 +11,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from fedkit.checks import brief, choice, flag, function, having, whole
+from fedkit.checks import brief, flag, function, having, whole
 from fedkit.extras import bar
 from fedkit.federated.federation import Federation
-from fedkit.federated.sample_space import SampleSpace, in_sample_space, plain_and_dense
 from fedkit.games.coalitions import Coalitions
 from fedkit.games.game import Game
 from fedkit.learning.device import find_device
@@ -53,7 +51,6 @@ def train_with_sizes(
     seed: int = 0,
     every_round: bool = True,
     device: str | torch.device | None = None,
-    path: Literal["auto", "weights", "samples"] = "auto",
     progress: bool = False,
     weights: npt.ArrayLike | None = None,
     utility: Literal["accuracy"] | Score = "accuracy",
@@ -62,18 +59,14 @@ def train_with_sizes(
 
     Parameters
     ----------
-    federation, architecture
-        Clients, and the model that they train.
-    local : LocalSGD
-        Local training; every client goes through its samples in the same order.
+    federation, architecture, local
+        Clients, their model, and local training; a client goes through its samples in one order.
     sizes : int array (B, R, n)
         In federation b and round r client i trains on its first ``sizes[b, r, i]`` samples.
     seed : int
         Root seed of the initial model, which all B federations share.
     every_round : bool
         False: test after the last round only.
-    path : {"auto", "weights", "samples"}
-        Local training by ``fk.train_clients``, or in sample space; "auto" takes what is faster.
     weights : float array (B, n), optional
         Weights of the clients' models in the place of the used sizes, at least 0; in each round
         they are shared out among those who use data.
@@ -85,31 +78,14 @@ def train_with_sizes(
     float64[B, R], or float64[B, 1]
         Test accuracy after each round, in [0, 1]; with a last axis where a utility is a vector.
         A federation that overflows is taken to answer class 0 always.
-
-    Raises
-    ------
-    ValueError
-        If sizes have the wrong shape, a client is asked for more than it has, or `path` is
-        "samples" for a network or an optimiser that it cannot serve.
     """
     _check_parts(federation, architecture, local)
     used = check_sizes(federation, sizes)
-    choice("path", path, ("auto", "weights", "samples"))
     flag("every_round", every_round)
-    if path == "samples" and not plain_and_dense(architecture, local):
-        raise ValueError(
-            f'path is "samples" for {architecture.name}; it needs linear layers and plain SGD by '
-            'epochs: take path="weights"'
-        )
     place = find_device(device)
     test = Evaluator(architecture, federation.x_test, federation.y_test, utility, device=place)
     mass = used if weights is None else _check_weights(weights, used)
-    if path == "auto":
-        cheaper = in_sample_space(architecture, local, int(federation.sizes.max()))
-        path = "samples" if cheaper and place.type == "cpu" else "weights"
-    advance = _on_weights(federation, architecture, local, place, seed)
-    if path == "samples":
-        advance = _in_sample_space(federation, architecture, local, place, advance)
+    data = [federation.client_data(i) for i in range(federation.n_clients)]
     start = architecture.init(Streams(seed).generator("model"))
     models = start.repeat(len(used), 1)
     chance = float((federation.y_test == 0).double().mean())
@@ -117,8 +93,18 @@ def train_with_sizes(
     for t in bar(range(used.shape[1]), progress, "round"):
         total = mass[:, t].sum(axis=1, keepdims=True)
         share = np.divide(mass[:, t], total, out=np.zeros(mass[:, t].shape), where=total > 0)
-        busy = torch.from_numpy(total[:, 0] > 0)
-        models[busy] = advance(models, used[:, t] * (mass[:, t] > 0), share, t)[busy]
+        busy, taking = total[:, 0] > 0, used[:, t] * (mass[:, t] > 0)
+        jobs, clients = np.nonzero(taking)
+        first = zip(clients, taking[jobs, clients], strict=True)
+        parts = [(data[i][0][:amount], data[i][1][:amount]) for i, amount in first]
+        begun, rngs = models[jobs], [InOrder()] * len(jobs)
+        ended = train_clients(architecture, begun, parts, local, rngs, device=place)
+        if federation.attacks:
+            streams = Streams(seed).child("round", t)
+            ended = begun + federation.sent(ended - begun, clients.tolist(), streams)
+        weight = torch.as_tensor(share[jobs, clients], dtype=torch.float32)[:, None]
+        mean = torch.zeros_like(models).index_add_(0, torch.from_numpy(jobs), weight * ended)
+        models[busy] = mean[busy]
         if every_round or t + 1 == used.shape[1]:
             found = test.utilities(models)
             accuracy.append(np.nan_to_num(found, nan=chance) if utility == "accuracy" else found)
@@ -134,17 +120,15 @@ def _check_parts(federation: Federation, architecture: Model, local: LocalSGD) -
 def check_sizes(federation: Federation, sizes: npt.ArrayLike) -> IntArray:
     """Used amounts as int64[B, R, n], whole and at most what a client owns."""
     try:
-        used = np.asarray(sizes)
-    except ValueError as error:
-        raise ValueError("sizes are ragged; expected (federations, rounds, clients)") from error
+        used = np.asarray(sizes, dtype=np.float64)
+    except (TypeError, ValueError):  # ragged
+        used = np.zeros(0)
     if used.ndim != 3 or used.shape[2] != federation.n_clients or not used.shape[1]:
         raise ValueError(
-            f"sizes have shape {used.shape}; expected (federations, rounds, {federation.n_clients})"
+            f"sizes are {brief(sizes)}; expected (federations, rounds, {federation.n_clients})"
         )
-    if used.dtype.kind not in "iu" and not (used == np.floor(used)).all():  # NaN is not equal
-        raise ValueError("sizes are numbers of samples; they must be whole and finite")
-    if (used < 0).any() or (used > federation.sizes).any():
-        raise ValueError("sizes are negative, or larger than what a client owns")
+    if not ((used == np.floor(used)) & (used >= 0) & (used <= federation.sizes)).all():
+        raise ValueError("sizes are no whole numbers from 0 to what a client owns")
     return used.astype(np.int64)
 
 
@@ -156,69 +140,10 @@ def _check_weights(weights: npt.ArrayLike, used: IntArray) -> FloatArray:
         given = np.full(1, np.nan)
     if given.shape != (len(used), used.shape[2]) or not (np.isfinite(given) & (given >= 0)).all():
         raise ValueError(
-            f"weights are {brief(weights)}; expected ({len(used)}, {used.shape[2]}) finite "
-            "numbers of at least 0"
+            f"weights are {brief(weights)}; expected ({len(used)}, {used.shape[2]}) numbers of "
+            f"at least 0"
         )
     return np.asarray(given[:, None] * (used > 0))
-
-
-Advance = Callable[[Tensor, IntArray, FloatArray, int], Tensor]
-
-
-def _on_weights(
-    federation: Federation,
-    arch: Model,
-    local: LocalSGD,
-    device: torch.device,
-    seed: int,
-) -> Advance:
-    """A round: models ``[B, P]``, sizes and shares ``[B, n]`` to the clients' means ``[B, P]``."""
-    data = [federation.client_data(i) for i in range(federation.n_clients)]
-    order = InOrder()
-
-    def advance(models: Tensor, used: IntArray, shares: FloatArray, t: int) -> Tensor:
-        jobs = np.argwhere(used > 0)
-        amounts = used[jobs[:, 0], jobs[:, 1]]
-        parts = [(data[i][0][:k], data[i][1][:k]) for i, k in zip(jobs[:, 1], amounts, strict=True)]
-        owner = torch.from_numpy(jobs[:, 0])
-        ended = train_clients(arch, models[owner], parts, local, [order] * len(jobs), device=device)
-        if federation.attacks:
-            honest, streams = ended - models[owner], Streams(seed).child("round", t)
-            ended = models[owner] + federation.sent(honest, jobs[:, 1].tolist(), streams)
-        share = torch.as_tensor(shares[jobs[:, 0], jobs[:, 1]], dtype=torch.float32)
-        return torch.zeros_like(models).index_add_(0, owner, share[:, None] * ended)
-
-    return advance
-
-
-def _in_sample_space(
-    federation: Federation,
-    arch: Model,
-    local: LocalSGD,
-    device: torch.device,
-    on_weights: Advance,
-) -> Advance:
-    """The same round, client by client in sample space, but for those who attack by updates."""
-    tamper = np.isin(np.arange(federation.n_clients), list(federation.attacks))
-    clients = [
-        SampleSpace(arch, federation.client_data(i), local, device)
-        for i in range(federation.n_clients)
-    ]
-
-    def advance(models: Tensor, used: IntArray, shares: FloatArray, t: int) -> Tensor:
-        start = arch.split(models.to(device))
-        total = [tensor.clone() for tensor in start]
-        share = torch.from_numpy(shares).to(models)
-        for i, client in enumerate(clients):
-            if not tamper[i]:
-                client.add_updates(start, used[:, i], share[:, i].to(device), total)
-        found = arch.flatten(total).cpu()
-        if tamper.any():
-            sent = on_weights(models, used * tamper, shares, t)
-            found += sent - share[:, tamper].sum(dim=1, keepdim=True) * models
-        return found
-
-    return advance
 
 
 #: :func:`train_with_sizes`, or what stands in its place and remembers
@@ -237,16 +162,14 @@ def federation_game(
 ) -> Game:
     """Return the game of retraining: test accuracy of the federation of each coalition alone.
 
-    The empty coalition keeps the initial model.
+    The empty coalition keeps the initial model; members use all their data in all rounds.
 
     Parameters
     ----------
-    federation, architecture, local, seed
+    federation, architecture, local, seed, device
         As in ``fedkit.federated.train_with_sizes``.
-    device : str or torch.device, optional
-        CUDA by default if there is one.
     rounds : int
-        Communication rounds; all members take part in all of them with all their data.
+        Communication rounds.
     train : callable
         ``train_with_sizes``, or what stands in its place and remembers.
 

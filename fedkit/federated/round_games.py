@@ -38,22 +38,20 @@ def round_game(
     The model of a coalition S is ``base + sum_{i in S} w_i(S) (trained_i - base)`` with
     ``w_i(S) = n_i / n_S`` (weighting "size", the M_S of Liu et al. 2022) or ``1 / |S|``
     ("uniform").  The empty coalition, and one whose sizes sum to 0, keeps `base`.  Running
-    statistics are averaged as a server averages state_dicts; whole-number buffers are those of
-    `base`.
+    statistics are averaged too; whole-number buffers are those of `base`.
 
     Parameters
     ----------
     module : torch.nn.Module, Model or Evaluator
         An ``fk.Evaluator`` has validation data, utility and device already.
-    base : state_dict, module, path of a checkpoint or row ``[P]``
+    base : state_dict, module, path of a state_dict or row ``[P]``
         The global model that the clients received.
     trained : list of k of these
-        What they sent back.  State_dicts of some of the keys (adapters) are averaged alone, and
-        the rest is that of `base` or `module`.
+        What they sent back.  State_dicts of some of the keys (adapters) are averaged alone.
     sizes : k numbers
-        Data sizes, by which models are averaged; None with weighting "uniform".
+        Data sizes; None with weighting "uniform".
     x, y, utility, device
-        Validation data and what is measured on them, as ``fk.Evaluator`` takes them.
+        As ``fk.Evaluator`` takes them.
     updates : list of k states or rows ``[P]``, optional
         Differences of the trained models from `base`, in the place of `trained`.
     weighting : {"size", "uniform"}
@@ -65,8 +63,7 @@ def round_game(
     Raises
     ------
     ValueError
-        If keys are missing or too many, shapes disagree, sizes are negative, or a number is not
-        finite.
+        If keys or shapes disagree, sizes are negative, or a number is not finite.
 
     Warns
     -----
@@ -156,8 +153,8 @@ class Sent:
         bad = torch.nonzero(~torch.isfinite(moves.sum(dim=1))).flatten().tolist()
         if bad:
             raise ValueError(
-                f"{self.name}[{bad[0]}] holds a NaN or an infinity (so do {brief(bad)}, of "
-                f"{len(moves)} clients): leave such clients out, or lower the learning rate"
+                f"{self.name}[{bad[0]}] holds a NaN or an infinity (so do {brief(bad)}): leave "
+                f"such clients out"
             )
         if self.are_models and _are_models(start, -moves):
             warn(

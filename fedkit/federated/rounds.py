@@ -28,7 +28,7 @@ from fedkit.games.valuation import Valuation
 from fedkit.learning.device import find_device, real_tensor
 from fedkit.learning.evaluation import Evaluator, Score
 from fedkit.learning.models import Model, classifier
-from fedkit.learning.training import LocalSGD, check_batches, train_clients
+from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.streams import Streams
 
 __all__ = [
@@ -49,23 +49,19 @@ class ClientTable:
 
     Attributes
     ----------
-    sizes : int64[n]
-        Training samples per client.
+    sizes, counts, missed : int64[n]
+        Training samples; rounds in which the client took part; rounds in which its update was left
+        out, because it was not finite.
     label_counts : int64[n, classes]
         Training samples per client and class, by the true labels.
     values : float64[n] or float64[n, m]
-        Contribution of each client as the strategy remembers it; zero before its first round.
-    counts : int64[n]
-        Rounds in which the client took part.
-    missed : int64[n]
-        Rounds in which it was selected and its update left out, because it was not finite.
+        Contribution as the strategy remembers it; zero before the first round.
     round : int
         Index of the coming round, from 0.
     memory : dict
-        Further arrays and tensors that policies keep from round to round.
+        What policies keep besides from round to round.
     losses : callable
-        ``losses(ids)`` is the mean loss of the global model on the data that each of these clients
-        trains on, float64[len(ids)], in nats.
+        ``losses(ids)`` is the mean loss in nats of the global model on the data of these clients.
     """
 
     sizes: IntArray
@@ -106,18 +102,12 @@ class Round:
     ----------
     index : int
         From 0.
-    architecture : Model
-        The network; a row of P numbers is its travelling state.
-    base : float32[P]
-        Global model that the participants started from.
-    updates : float32[k, P]
-        Local model minus `base`, per participant.
+    architecture, evaluator, local
+        The network, the utility on the server's validation set, and how clients trained.
+    base, updates : float32[P], float32[k, P]
+        The model that the participants started from, and local model minus `base` of each.
     participants, sizes : int64[k]
         Client indices, and their training samples.
-    evaluator : Evaluator
-        Utility on the server's validation set.
-    local : LocalSGD
-        How the participants trained.
     weighting : {"size", "uniform"}
         How a coalition's updates are averaged.
     streams : Streams
@@ -165,8 +155,8 @@ class Round:
         fine = given.shape == (k,) and np.isfinite(given).all() and (given >= 0).all()
         if not fine or (given.any() and abs(given.sum() - 1) > 1e-5):
             raise ValueError(
-                f"weights are {_shown(given)} for {k} participants; expected one finite number of "
-                "at least 0 for each that sum to 1, or zeros to keep the model"
+                f"weights are {brief(given)} for {k} participants; expected numbers of at least "
+                f"0 that sum to 1, or zeros to keep the model"
             )
         self.noted.append(given)
         return self.base + torch.as_tensor(given).to(self.updates) @ self.updates
@@ -176,8 +166,7 @@ class Round:
         shape = tuple(self.updates.shape)
         if not isinstance(updates, Tensor | np.ndarray) or tuple(updates.shape) != shape:
             raise ValueError(
-                f"updates are {brief(updates)}; expected a tensor or array of shape {shape}, one "
-                "update per participant, also of an attack"
+                f"updates are {brief(updates)}; expected a tensor or array of shape {shape}"
             )
         return replace(self, updates=real_tensor("updates", updates).to(self.updates))
 
@@ -191,8 +180,7 @@ class Round:
             return self
         if not good.any():
             raise ValueError(
-                f"round {self.index + 1}: no participant's update is finite (clients "
-                f"{self.participants.tolist()}); local training diverged, lower the learning "
+                f"round {self.index + 1}: no participant's update is finite; lower the learning "
                 f"rate (it is {self.local.lr})"
             )
         kept = good.cpu().numpy()
@@ -258,8 +246,8 @@ class Strategy:
         ``round.average(weights)``; the table knows the round already.
     remember : callable
         ``remember(table, ids, valuation)`` writes into the table, whose `counts` include the round.
-    outputs : int or None
-        Values per client; None for one number (a vector-valued utility has one per output).
+    outputs : int, optional
+        Values per client, where the utility is a vector.
     """
 
     select: Select
@@ -281,12 +269,10 @@ class Plan:
 
     Parameters
     ----------
-    rounds, participants : int
-        Communication rounds, and clients per round.
-    local : LocalSGD
-        Local training.
+    rounds, participants, local
+        Communication rounds, clients per round, and their training (``fk.LocalSGD``).
     utility : {"accuracy", "negative_loss", "class_accuracy"} or callable
-        Utility on the server's validation set, as ``fk.Evaluator`` takes it.
+        On the server's validation set, as ``fk.Evaluator`` takes it.
     weighting : {"size", "uniform"}
         How the updates of a coalition are averaged inside v(S).
     evaluate_every : int
@@ -316,31 +302,26 @@ def _name(policy: object) -> str:
     return getattr(policy, "__name__", type(policy).__name__)
 
 
-def _shown(array: npt.NDArray[Any]) -> str:
-    return " ".join(np.array2string(array, threshold=20).split())
-
-
 def check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> IntArray:
     """Return what a selection gave as int64, or refuse it."""
     ids = np.asarray(chosen)
     numbers = ids.ndim == 1 and len(ids) > 0 and ids.dtype.kind in "iu"
     if not numbers or len(np.intersect1d(ids, np.arange(n_clients))) < len(ids):
         raise ValueError(
-            f"{_name(policy)} selected {_shown(ids)}; expected at least one "
-            f"client, each once, by its number from 0 to {n_clients - 1} (np.flatnonzero turns a "
-            "mask into numbers)"
+            f"{_name(policy)} selected {brief(ids)}; expected clients from 0 to "
+            f"{n_clients - 1}, each once, and no mask"
         )
     return ids.astype(np.int64)
 
 
 def values_of(strategy: Strategy, rounds: Sequence[Round]) -> list[Valuation]:
     """Return the values of the participants of each round, or refuse what are none."""
-    policy, before = _name(strategy.value), [_versions(r) for r in rounds]
+    policy, before = _name(strategy.value), _versions(rounds)
     valuations = strategy.value(rounds)
-    if before != [_versions(r) for r in rounds]:
+    if before != _versions(rounds):
         raise ValueError(
             f"{policy} changed the updates or the base of round {rounds[0].index + 1} in place; "
-            "work on a clone: what it is handed is what is aggregated"
+            f"work on a clone"
         )
     each = () if strategy.outputs is None else (strategy.outputs,)
     wanted = [(len(r.participants), *each) for r in rounds]
@@ -351,17 +332,21 @@ def values_of(strategy: Strategy, rounds: Sequence[Round]) -> list[Valuation]:
         ]
     if given != wanted:
         raise ValueError(
-            f"{policy} returned {given}; expected a list with one fk.Valuation per round, whose "
-            f"values are {wanted}: of each participant, where the strategy's outputs are "
-            f"{strategy.outputs}"
+            f"{policy} returned {given}; expected a list of one fk.Valuation per round, with "
+            f"values of {wanted} (outputs of the strategy: {strategy.outputs})"
         )
     for v, r in zip(valuations, rounds, strict=True):
         if not np.isfinite(v.values).all():
             raise ValueError(
-                f"{policy} returned the values {_shown(v.values)} of round {r.index + 1}; "
-                "expected finite numbers (an estimator needs a budget with which it sees everybody)"
+                f"{policy} returned the values {brief(v.values)} of round {r.index + 1}; "
+                f"expected finite numbers"
             )
     return valuations
+
+
+def _versions(rounds: Sequence[Round]) -> list[int]:
+    """How often the tensors of rounds were changed; tensors of inference mode do not count."""
+    return [x._version for r in rounds for x in (r.base, r.updates) if not x.is_inference()]
 
 
 def next_model(strategy: Strategy, table: ClientTable, r: Round, valuation: Valuation) -> Tensor:
@@ -376,32 +361,19 @@ def next_model(strategy: Strategy, table: ClientTable, r: Round, valuation: Valu
     if new.shape != r.base.shape or not bool(torch.isfinite(new).all()):
         raise ValueError(
             f"{_name(strategy.aggregate)} returned {brief(model)}; expected the next model, "
-            f"{len(r.base)} finite numbers in a tensor or an array, such as round.average(weights)"
+            f"{len(r.base)} finite numbers, such as round.average(weights)"
         )
     return new
 
 
-def _check_probed(probed: Any, taken: Mapping[str, Any]) -> dict[str, Any]:
+def _check_probed(probed: Any) -> dict[str, Any]:
     probed = {} if probed is None else probed
     if not isinstance(probed, Mapping) or not all(isinstance(name, str) for name in probed):
         raise ValueError(f"probe returned {brief(probed)}; expected numbers by name, or None")
-    if double := sorted({*probed} & {*taken, "evaluations", "calls", "scale"}):
-        raise ValueError(f"probe returned {double}, which the history has; choose other names")
     return {name: np.asarray(value).tolist() for name, value in probed.items()}
 
 
-def _versions(r: Round) -> tuple[int, ...]:
-    """How often the tensors of a round were changed; tensors of inference mode do not count."""
-    return tuple(x._version for x in (r.base, r.updates) if not x.is_inference())
-
-
 # ---------------------------------------------------------------------------------- the loop
-
-
-_NO_VALIDATION = (
-    "the federation holds no validation data, and this strategy scores models on them: give it "
-    "some, or take one that does not"
-)
 
 
 class Missing:
@@ -416,132 +388,84 @@ class Missing:
         raise ValueError(self._sentence)
 
 
-@dataclass
-class _Replicate:
-    """One federation with what its server keeps between rounds."""
-
-    federation: Federation
-    seed: int
-    evaluator: Evaluator
-    test: Evaluator
-    table: ClientTable
-    model: Tensor
-
-    def stream(self, t: int) -> Streams:
-        return Streams(self.seed).child("round", t)
-
-    def losses(self, ids: IntArray) -> FloatArray:
-        """Mean loss of the global model on the data of some clients, which must own data."""
-        found = []
-        for i in ids:
-            x, y = self.federation.client_data(int(i))
-            own = Evaluator(self.test.model, x, y, "negative_loss", device=self.test.device)
-            found.append(-own.utilities(self.model[None])[0])
-        return np.array(found, np.float64)
+_NO_VALIDATION = (
+    "the federation holds no validation data, and this strategy scores models on them: give it "
+    "some, or take one that does not"
+)
 
 
-@dataclass
-class _Run:
-    """Replicates in lockstep."""
+class _Server:
+    """What the server of one federation keeps, and its part of a round."""
 
-    model: Model
-    strategy: Strategy
-    plan: Plan
-    device: torch.device
-    probe: Probe | None
-    attack: Attack | None
-    replicates: list[_Replicate] = field(default_factory=list)
-    history: History = field(default_factory=History)
-    clock: float = 0.0
-
-    def add(self, f: Federation, seed: int) -> None:
+    def __init__(
+        self, f: Federation, model: Model, strategy: Strategy, plan: Plan, seed: int, device: Any
+    ) -> None:
         if not (f.sizes > 0).any():
             raise ValueError("no client of this federation owns data; nothing can be trained")
         if not len(f.y_test):
             raise ValueError("the federation has no test data, on which models are scored")
-        check_batches(self.model, self.plan.local, f.sizes.tolist())
-        judge = partial(Evaluator, self.model, device=self.device)
-        evaluator: Any = Missing(_NO_VALIDATION)
+        self.federation, self.plan, self.streams = f, plan, Streams(seed)
+        self.judge = partial(Evaluator, model, device=device)
+        self.evaluator: Any = Missing(_NO_VALIDATION)
         if len(f.y_val):
-            evaluator = judge(f.x_val, f.y_val, self.plan.utility)
-        tests = [  # one test set on the device for all
-            r.test
-            for r in self.replicates
-            if r.federation.x_test is f.x_test and r.federation.y_test is f.y_test
-        ]
-        test = tests[0] if tests else judge(f.x_test, f.y_test)
-        table = ClientTable.new(f.sizes, f.label_counts, self.strategy.outputs)
-        start = self.model.init(Streams(seed).generator("model")).to(self.device)
-        replicate = _Replicate(f, seed, evaluator, test, table, start)
-        table.losses = replicate.losses
-        self.replicates.append(replicate)
+            self.evaluator = self.judge(f.x_val, f.y_val, plan.utility)
+        self.test = self.judge(f.x_test, f.y_test)
+        self.table = ClientTable.new(f.sizes, f.label_counts, strategy.outputs)
+        self.table.losses = self.losses
+        self.model = model.init(self.streams.generator("model")).to(device)
 
-    def lap(self, phase: str | None = None) -> None:
-        """Charge the time since the last lap to a phase."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        now = time.perf_counter()
-        if phase is not None:
-            self.history.seconds[phase] = self.history.seconds.get(phase, 0.0) + now - self.clock
-        self.clock = now
+    def losses(self, ids: IntArray) -> FloatArray:
+        """Mean loss of the global model on the data of some clients, which must own data."""
+        owns = (self.federation.client_data(int(i)) for i in ids)
+        judges = [self.judge(*own, "negative_loss") for own in owns]
+        return -np.array([judge.utilities(self.model[None])[0] for judge in judges])
 
-    def round(self, t: int) -> None:
-        """Play one round of all replicates."""
-        self.lap()
-        chosen = [self.select(replicate, t) for replicate in self.replicates]
-        trained = self.train(chosen, t)
-        self.lap("train")
-        rounds = [
-            self.received(replicate, ids, updates, t)
-            for replicate, ids, updates in zip(self.replicates, chosen, trained, strict=True)
-        ]
-        valuations = values_of(self.strategy, rounds)
-        self.lap("value")
-        for replicate, r, valuation in zip(self.replicates, rounds, valuations, strict=True):
-            replicate.model = next_model(self.strategy, replicate.table, r, valuation)
-            self.write(replicate, r, valuation)
-        self.lap("aggregate and test")
+    def select(self, policy: Select, t: int) -> IntArray:
+        self.table.round = t
+        rng = self.streams.child("round", t).generator("select")
+        ids = policy(self.table, self.plan.participants, rng)
+        return check_selection(policy, ids, self.federation.n_clients)
 
-    def select(self, replicate: _Replicate, t: int) -> IntArray:
-        replicate.table.round = t
-        rng = replicate.stream(t).generator("select")
-        ids = self.strategy.select(replicate.table, self.plan.participants, rng)
-        return check_selection(self.strategy.select, ids, replicate.federation.n_clients)
-
-    def train(self, chosen: Sequence[IntArray], t: int) -> list[Tensor]:
-        """Local training of all participants of all replicates; updates [k, P] per replicate."""
-        jobs = [(r, int(i)) for r, ids in zip(self.replicates, chosen, strict=True) for i in ids]
-        start = torch.stack([r.model for r, _ in jobs])
-        data = [r.federation.client_data(i) for r, i in jobs]
-        rngs = [r.stream(t).generator("client", i) for r, i in jobs]
-        ended = train_clients(self.model, start, data, self.plan.local, rngs, device=self.device)
-        return list((ended.to(self.device) - start).split([len(ids) for ids in chosen]))
-
-    def received(self, replicate: _Replicate, ids: IntArray, updates: Tensor, t: int) -> Round:
+    def received(
+        self, architecture: Model, ids: IntArray, updates: Tensor, t: int, attack: Attack | None
+    ) -> Round:
         """The round as it reaches the server: after attacks, and without broken updates."""
-        updates = replicate.federation.sent(updates, ids.tolist(), replicate.stream(t))
+        streams = self.streams.child("round", t)
+        updates = self.federation.sent(updates, ids.tolist(), streams)
         r = Round(
-            t, self.model, replicate.model, updates, ids, replicate.table.sizes[ids],
-            replicate.evaluator, self.plan.local, self.plan.weighting, replicate.stream(t),
+            t, architecture, self.model, updates, ids, self.table.sizes[ids], self.evaluator,
+            self.plan.local, self.plan.weighting, streams,
         )  # fmt: skip
-        if self.attack is not None:
-            r = r.with_updates(self.attack(r))
+        if attack is not None:
+            r = r.with_updates(attack(r))
         r = r.finite()
         r.participants.setflags(write=False)
         r.sizes.setflags(write=False)
         return r
 
-    def write(self, replicate: _Replicate, r: Round, valuation: Valuation) -> None:
-        t, last = r.index + 1, r.index + 1 == self.plan.rounds
-        accuracy = float("nan")
-        if last or t % self.plan.evaluate_every == 0:
-            accuracy = float(replicate.test.utilities(replicate.model[None])[0])
-        row = {"seed": replicate.seed, "round": t, "accuracy": accuracy}
-        more = {"left_out": [*r.left_out], "last": last}
-        if self.probe is not None:
-            more |= _check_probed(self.probe(r, valuation), row | more)
+    def write(self, history: History, r: Round, valuation: Valuation, probe: Probe | None) -> None:
+        """Add the round, whose next model is there, to the history."""
+        t, accuracy = r.index + 1, float("nan")
+        if t == self.plan.rounds or t % self.plan.evaluate_every == 0:
+            accuracy = float(self.test.utilities(self.model[None])[0])
+        row = {"seed": self.streams.seed, "round": t, "accuracy": accuracy}
+        more = {"left_out": [*r.left_out], "last": t == self.plan.rounds}
+        if probe is not None:
+            more |= _check_probed(probe(r, valuation))
         weights = r.noted[-1] if r.noted else np.full(len(r.participants), np.nan)
-        self.history.add(row, r.participants, valuation, weights, **more)
+        history.add(row, r.participants, valuation, weights, **more)
+
+
+def _train(
+    model: Model, servers: Sequence[_Server], chosen: Sequence[IntArray], t: int, device: Any
+) -> list[Tensor]:
+    """Local training of all participants of all federations; updates [k, P] of each."""
+    jobs = [(s, int(i)) for s, ids in zip(servers, chosen, strict=True) for i in ids]
+    start = torch.stack([s.model for s, _ in jobs])
+    data = [s.federation.client_data(i) for s, i in jobs]
+    rngs = [s.streams.child("round", t).generator("client", i) for s, i in jobs]
+    ended = train_clients(model, start, data, servers[0].plan.local, rngs, device=device)
+    return list((ended.to(device) - start).split([len(ids) for ids in chosen]))
 
 
 def run(
@@ -572,61 +496,74 @@ def run(
         batches, so comparisons can be paired.
     device : optional
         None takes CUDA where it is available.
-    probe : callable or None
-        Called with every round and its valuation; the numbers that it returns, by names that
-        the history does not have, join it.
-    attack : callable or None
-        Maps a round to the updates that reach the server, float32[k, P], after what the
-        federation's adversaries do.
+    probe : callable, optional
+        Called with every round and its valuation; the numbers that it returns join the history.
+    attack : callable, optional
+        Maps a round to the updates that reach the server, float32[k, P].
     progress : bool
         Show a progress bar.
 
     Returns
     -------
     History
-        Rounds, clients and times of all replicates.  An exception carries the `history` of the
-        rounds before it.
+        An exception carries the `history` of the rounds before it.
 
     Raises
     ------
     ValueError
-        If seeds and federations do not match, there are fewer clients than participants, no
-        client owns data, a policy returns what is no selection, no values or no model, or no
-        update of a round is finite; one that is not is left out of its round.
+        If the arguments do not match, a policy returns what is no selection, no values or no model,
+        or no update of a round is finite; one that is not is left out of its round.
     """
     seeds = _checked(federations, strategy, plan, seeds, probe, attack)
     place = find_device(device)
     if isinstance(architecture, nn.Module):
         architecture = classifier("architecture", architecture, federations[0].x)
     having("architecture", architecture, "init", "row", "size")
-    lockstep = _Run(architecture, strategy, plan, place, probe, attack)
-    for federation, seed in zip(federations, seeds, strict=True):
-        lockstep.add(federation, seed)
-    t, steps = 0, bar(range(plan.rounds), progress, "round")
+    pairs = zip(federations, seeds, strict=True)
+    servers = [_Server(f, architecture, strategy, plan, seed, place) for f, seed in pairs]
+    history, clock, t = History(), time.perf_counter(), 0
+
+    def lap(phase: str) -> None:
+        nonlocal clock
+        if place.type == "cuda":
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        history.seconds[phase] = history.seconds.get(phase, 0.0) + now - clock
+        clock = now
+
     try:
-        for t in steps:
-            lockstep.round(t)
+        for t in bar(range(plan.rounds), progress, "round"):
+            clock = time.perf_counter()
+            chosen = [server.select(strategy.select, t) for server in servers]
+            updates = _train(architecture, servers, chosen, t, place)
+            lap("train")
+            rounds = [
+                server.received(architecture, ids, sent, t, attack)
+                for server, ids, sent in zip(servers, chosen, updates, strict=True)
+            ]
+            valuations = values_of(strategy, rounds)
+            lap("value")
+            for server, r, valuation in zip(servers, rounds, valuations, strict=True):
+                server.model = next_model(strategy, server.table, r, valuation)
+                server.write(history, r, valuation, probe)
+            lap("aggregate and test")
     except BaseException as error:
-        error.history = lockstep.history  # type: ignore[attr-defined]
+        error.history = history  # type: ignore[attr-defined]
         error.add_note(
             f"in round {t + 1} of {plan.rounds}; .history of this exception has those before"
         )
         raise
-    lockstep.history.models = torch.stack([r.model for r in lockstep.replicates]).cpu()
-    return lockstep.history
+    history.models = torch.stack([server.model for server in servers]).cpu()
+    return history
 
 
 def _checked(
     federations: Any, strategy: Any, plan: Any, seeds: Any, probe: Any, attack: Any
 ) -> list[int]:
     """Return the seeds of a run, or refuse what it is given."""
-    known = isinstance(federations, Sequence) and not isinstance(federations, str)
-    wrong = [f for f in federations if not isinstance(f, Federation)] if known else [federations]
-    if wrong:
-        raise ValueError(
-            f"federations {'holds' if known else 'is'} {brief(wrong[0])}; expected a list of "
-            "federations"
-        )
+    several = isinstance(federations, list | tuple)
+    if not several or not all(isinstance(f, Federation) for f in federations):
+        raise ValueError(f"federations is {brief(federations)}; expected a list of federations")
     having("strategy", strategy, "select", "value", "aggregate", "remember")
     having("plan", plan, "rounds", "participants", "local", "evaluate_every")
     if not isinstance(seeds, Sequence | np.ndarray) or isinstance(seeds, str | bytes | bytearray):
@@ -637,8 +574,8 @@ def _checked(
             function(name, given)
     if len(federations) != len(seeds) or len(set(seeds)) != len(seeds) or not seeds:
         raise ValueError(
-            f"{len(federations)} federations and seeds {seeds}; "
-            "give one distinct seed per federation"
+            f"{len(federations)} federations and seeds {seeds}; give one distinct seed per "
+            f"federation"
         )
     few = min(f.n_clients for f in federations)
     if plan.participants > few:

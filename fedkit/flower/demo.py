@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -134,12 +135,7 @@ def play(setting: Setting) -> History:
 
 def difference(one: History, other: History) -> float:
     """Return the largest difference between values, weights and models of two runs."""
-    assert one.models is not None
-    assert other.models is not None
-    gap = float((one.models - other.models).abs().max())
-    for rows in zip(one.clients, other.clients, strict=True):
-        if len({(row["round"], row["client"]) for row in rows}) > 1:
-            raise ValueError("the two runs had other clients in their rounds")
-        for name in ("value", "weight"):
-            gap = max(gap, float(np.max(np.abs(np.subtract(*[row[name] for row in rows])))))
-    return gap
+    pairs: list[Any] = [(one.models, other.models)]
+    for name in ("round", "client", "value", "weight"):
+        pairs.append([[row[name] for row in history.clients] for history in (one, other)])
+    return max(float(np.abs(np.subtract(*pair)).max()) for pair in pairs)

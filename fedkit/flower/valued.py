@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -31,7 +31,6 @@ from fedkit.games.ledger import Ledger
 from fedkit.games.valuation import Valuation
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.models import Model
-from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
 
 need("flwr.serverapp.strategy", extra="flower")
@@ -70,32 +69,29 @@ def _leave(r: Round, valuation: Valuation, table: ClientTable) -> torch.Tensor:
     return r.base
 
 
+@dataclass(eq=False, repr=False)
 class Valued(Strategy):
     """Runs a Flower strategy, and values its clients after each round of training.
 
     The inner strategy samples nodes, writes their messages and aggregates their replies.  What is
-    no update is left out; the others are valued, and the values can decide how much each client
-    counts (`aggregate`) and who is asked next (`select`).
+    no update is left out; the values of the others can decide how much each client counts
+    (`aggregate`) and who is asked next (`select`).
 
     Parameters
     ----------
     inner : flwr.serverapp.strategy.Strategy
         Such as ``FedAvg(fraction_evaluate=0.0)``.
-    value, remember, outputs
-        As in ``fk.Strategy``.
+    value, remember, outputs, aggregate
+        As in ``fk.Strategy``; the weights of ``round.average`` take the place of the number of
+        samples in the replies, by which `inner` must average.
     evaluator : Evaluator or Model
-        Utility on the server's validation set; its model has the state that clients
-        send: ``ArrayRecord(module.state_dict())``.  The model alone will do for a valuation that
-        looks at updates only, such as ``fk.CosineValues()``.
+        Utility on the server's validation set; its model has the state that clients send:
+        ``ArrayRecord(module.state_dict())``.  The model alone will do for a valuation that looks
+        at updates only.
     select, participants : callable, int, optional
         Keeps so many of the nodes that `inner` has sampled; all are asked until one has replied.
-        ``label_counts`` and ``losses`` stay unknown.
     newcomers : int, optional
-        How many nodes that never replied are asked beside them, drawn at random; by default
-        `participants`.
-    aggregate : callable, optional
-        As in ``fk.Strategy``, by ``round.average(weights)``.  The weights take the place of the
-        number of samples in the replies, by which `inner` must average.
+        How many nodes that never replied are asked beside them; by default `participants`.
     test : Evaluator, optional
         Measures the accuracy of the history.
     local : LocalSGD, optional
@@ -103,15 +99,14 @@ class Valued(Strategy):
     weighting : {"size", "uniform"}
         How a coalition's updates are averaged.
     ledger : fk.Ledger, optional
-        Where the values of a round are written down before the next one begins, by the clients'
-        numbers; rounds count on from those it holds.
+        Where a round is written down before the next one begins; rounds count on from those it has.
     seed : int
         Root of the random streams of valuation and selection.
 
     Attributes
     ----------
     history : History
-        As ``fk.run`` leaves it.  The weight of a client is NaN without `aggregate`.
+        As ``fk.run`` leaves it.
     numbers : dict of int to int
         Number of each node that replied: what its reply names in ``{"fedkit": {"client": number}}``
         (a ``ConfigRecord``) where that is free, else the lowest that is.
@@ -119,63 +114,57 @@ class Valued(Strategy):
         What is known of the clients; None before the first reply.
     """
 
-    def __init__(
-        self,
-        inner: Strategy,
-        value: Value,
-        evaluator: Evaluator | Model,
-        *,
-        select: Select | None = None,
-        participants: int | None = None,
-        newcomers: int | None = None,
-        aggregate: Aggregate | None = None,
-        remember: Remember = keep_latest,
-        outputs: int | None = None,
-        test: Evaluator | None = None,
-        local: LocalSGD | None = None,
-        weighting: Literal["size", "uniform"] = "size",
-        ledger: Ledger | None = None,
-        seed: int = 0,
-    ) -> None:
-        having("inner", inner, "configure_train", "aggregate_train")
-        judge: Any = evaluator
-        if isinstance(evaluator, Model):
-            judge = Missing(_NO_DATA, model=evaluator)
-        else:
-            having("evaluator", evaluator, "model", "prepare", "evaluate")
-        if ledger is not None:
-            having("ledger", ledger, "add", "rounds")
-        if (select is None) != (participants is None):
+    inner: Strategy
+    value: Value
+    evaluator: Any
+    _: KW_ONLY
+    select: Select | None = None
+    participants: int | None = None
+    newcomers: int | None = None
+    aggregate: Aggregate | None = None
+    remember: Remember = keep_latest
+    outputs: int | None = None
+    test: Evaluator | None = None
+    local: Any = None
+    weighting: Literal["size", "uniform"] = "size"
+    ledger: Ledger | None = None
+    seed: int = 0
+    history: History = field(default_factory=History, init=False)
+    numbers: dict[int, int] = field(default_factory=dict, init=False)
+    table: ClientTable | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        having("inner", self.inner, "configure_train", "aggregate_train")
+        if isinstance(self.evaluator, Model):
+            self.evaluator = Missing(_NO_DATA, model=self.evaluator)
+        needs = {
+            "evaluator": ("model", "prepare", "evaluate"), "ledger": ("add", "rounds"),
+            "test": ("utilities",), "local": ("lr", "n_steps"),
+        }  # fmt: skip
+        for name, methods in needs.items():
+            given = getattr(self, name)
+            if name == "evaluator" or given is not None:
+                having(name, given, *(() if isinstance(given, Missing) else methods))
+        if (self.select is None) != (self.participants is None):
             raise ValueError("select and participants belong together; give both or neither")
-        if newcomers is not None and select is None:
+        if self.newcomers is not None and self.select is None:
             raise ValueError("newcomers stand beside those whom select keeps; give select as well")
-        for name, given, least in (("participants", participants, 1), ("newcomers", newcomers, 0)):
-            if given is not None:
-                whole(name, given, least)
-        choice("weighting", weighting, ("size", "uniform"))
-        if test is not None:
-            having("test", test, "utilities")
-        if local is not None:
-            having("local", local, "lr", "n_steps")
-        self.inner, self.evaluator, self.test = inner, judge, test
+        for name, least in (("participants", 1), ("newcomers", 0)):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), least)
+        choice("weighting", self.weighting, ("size", "uniform"))
         self.policies = Policies(
-            UniformSelection() if select is None else select, value,
-            _leave if aggregate is None else aggregate, remember, outputs,
+            self.select or UniformSelection(), self.value, self.aggregate or _leave, self.remember,
+            self.outputs,
         )  # fmt: skip
-        self.weighs = aggregate is not None
-        self.participants = participants
-        self.newcomers = participants if newcomers is None else newcomers
-        self.local: Any = local or Missing(_NO_LOCAL)
-        self.ledger = ledger
+        if self.newcomers is None:
+            self.newcomers = self.participants
+        self.local = self.local or Missing(_NO_LOCAL)
+        self.streams = Streams(self.seed)
         self._before = 0  # rounds that the ledger held when the strategy was started
-        self.weighting: Literal["size", "uniform"] = weighting
-        self.streams = Streams(seed)
-        self.history = History()
-        self.numbers: dict[int, int] = {}
-        self.table: ClientTable | None = None
         self._base = torch.zeros(0)
         self._shapes: dict[str, tuple[int, ...]] = {}  # of the arrays that were sent
-        self._size_key: str = getattr(inner, "weighted_by_key", "num-examples")
+        self._size_key: str = getattr(self.inner, "weighted_by_key", "num-examples")
 
     # ------------------------------------------------------------- what the inner one does
 
@@ -183,17 +172,13 @@ class Valued(Strategy):
         """Log the settings of the inner strategy."""
         self.inner.summary()
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
+    def configure_evaluate(self, *given: Any, **named: Any) -> Iterable[Message]:
         """Leave evaluation on the clients to the inner strategy."""
-        return self.inner.configure_evaluate(server_round, arrays, config, grid)
+        return self.inner.configure_evaluate(*given, **named)
 
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
+    def aggregate_evaluate(self, *given: Any, **named: Any) -> MetricRecord | None:
         """Leave it to the inner strategy."""
-        return self.inner.aggregate_evaluate(server_round, replies)
+        return self.inner.aggregate_evaluate(*given, **named)
 
     # ---------------------------------------------------------------------------- a round
 
@@ -250,11 +235,10 @@ class Valued(Strategy):
         if self.ledger is not None:
             self.ledger.add(self._before + server_round, valuation, r.participants)
         weights = np.full(len(good), np.nan)
-        if self.weighs:
+        if self.aggregate is not None:
             if not r.noted:
                 raise ValueError(
-                    "aggregate gave the next model without round.average(weights); in Flower the "
-                    "inner strategy makes it, of these weights"
+                    "aggregate gave no weights: in Flower it must call round.average(weights)"
                 )
             weights = r.noted[-1]
             for message, weight in zip(good, weights, strict=True):

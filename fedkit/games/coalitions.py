@@ -33,14 +33,12 @@ def as_coalitions(coalitions: ArrayLike, n_players: int) -> Coalitions:
         raise ValueError("coalitions are rows of unequal lengths; expected one length") from error
     if array.ndim != 2 or array.shape[1] != n_players:
         raise ValueError(
-            f"coalitions have shape {array.shape}; expected (B, {n_players}), one row per "
-            "coalition and one column per player"
+            f"coalitions have shape {array.shape}; expected (B, {n_players}), one row per coalition"
         )
     if array.dtype != np.bool_:
         if not np.isin(array, (0, 1)).all():
             raise ValueError(
-                f"coalitions have dtype {array.dtype} with entries other than 0 and 1; "
-                "pass a boolean matrix"
+                f"coalitions have entries other than 0 and 1 ({array.dtype}); pass a boolean matrix"
             )
         array = array.astype(np.bool_)
     return array
@@ -72,11 +70,6 @@ def coalition_index(coalitions: ArrayLike) -> NDArray[np.int64]:
     Returns
     -------
     int64[B]
-
-    Examples
-    --------
-    >>> coalition_index([[True, False, True]])
-    array([5])
     """
     shape = np.shape(coalitions)
     if len(shape) != 2 or shape[1] > MAX_INDEX_PLAYERS:
@@ -91,8 +84,8 @@ def check_table_size(n_players: int) -> None:
     whole("n_players", n_players, 1)
     if n_players > MAX_TABLE_PLAYERS:
         raise ValueError(
-            f"n_players is {n_players}: 2**{n_players} coalitions; a table holds at most "
-            f"{MAX_TABLE_PLAYERS} players, so use a sampling estimator"
+            f"n_players is {n_players}; a table holds at most {MAX_TABLE_PLAYERS} players: use a "
+            f"sampling estimator"
         )
 
 

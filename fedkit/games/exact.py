@@ -61,18 +61,10 @@ def beta_weights(n: int, alpha: float, beta: float) -> Floats:
 
 
 def semivalue(game: Game, weights: Floats) -> Floats:
-    """Return ``sum over S without i of weights[|S|] (v(S + i) - v(S))`` for every player i.
+    """Return ``sum over S without i of weights[|S|] (v(S + i) - v(S))``, float64[n] or [n, m].
 
-    Parameters
-    ----------
-    game : Game
-        At most 24 players; all of its utilities are asked for.
-    weights : float64 array, shape (n,)
-        Weight of one coalition of each size 0..n-1.
-
-    Returns
-    -------
-    float64 array, shape (n,) or (n, m)
+    All utilities are asked for; `weights`, float64[n], are those of one coalition of each size
+    0..n-1.
     """
     n = as_game(game).n_players
     weights = vector("weights", weights, n)

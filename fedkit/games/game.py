@@ -1,12 +1,9 @@
 """A game: a number of players, and a function of a batch of coalitions.
 
-``game(coalitions)`` takes a boolean matrix with one coalition per row, so that a device can
-evaluate many at once, and returns their utilities.  A utility may be one number or a vector of
-`m` numbers (one per class, for instance); everything in fedkit treats the columns of such a game
-as `m` games that share their coalitions.
-
-Whatever makes a game, of a table, a federated round or another game, is a function that returns a
-:class:`Game`, and here alone coalitions and utilities are checked.
+``game(coalitions)`` takes a boolean matrix with one coalition per row and returns their utilities:
+numbers, or vectors of `m` numbers, which are `m` games that share their coalitions.  Whatever makes
+a game is a function that returns a :class:`Game`, and here alone coalitions and utilities are
+checked.
 """
 
 from __future__ import annotations
@@ -50,16 +47,15 @@ class Game:
     table : float64 array, shape (2**n,) or (2**n, m), optional
         All utilities, where they are known; bit `i` of an index says whether player `i` is in.
     scale : float64 array, shape () or (m,), optional
-        Of a game that :func:`normalise` made: what turns values into the units of the utility.
+        Of a normalised game: what turns values into the units of the utility.
     sizes : float64 array, shape (n,), optional
-        Data sizes of the clients of a federated round, by which their updates are averaged.
+        Data sizes of the clients of a federated round.
     lifted : tuple of Game and callable, optional
-        A game that shows more at the price of this one, and the score that makes this game's
-        utilities of that one's (margins of a round, and the share that is right).
+        A game that shows more at the price of this one, and the score that makes this one of it.
     at_once : int
-        The fewest coalitions that the game likes to be asked for together: its processes.
+        The fewest coalitions that the game likes to be asked for together.
     utility : str, optional
-        What its utilities measure: values of different utilities are not added up.
+        What its utilities measure.
 
     Examples
     --------
@@ -83,14 +79,7 @@ class Game:
         function("function", self.function)
 
     def __call__(self, coalitions: ArrayLike) -> Utilities:
-        """Return the utilities, ``float64[B]`` or ``[B, m]``, of ``bool[B, n]`` coalitions.
-
-        Raises
-        ------
-        ValueError
-            If the coalitions are no such matrix, or a utility is no finite number: then the first
-            coalition that has none is named, and nothing is averaged away.
-        """
+        """Return the utilities, ``float64[B]`` or ``[B, m]``, of ``bool[B, n]`` coalitions."""
         rows = as_coalitions(coalitions, self.n_players)
         return as_utilities(self.function(rows.copy()), rows)
 
@@ -105,16 +94,14 @@ def as_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
     array = real_numbers("the game returned utilities", utilities)
     if array.ndim not in (1, 2) or len(array) != len(coalitions):
         raise ValueError(
-            f"the game returned utilities of shape {array.shape} for {len(coalitions)} "
-            f"coalitions; expected ({len(coalitions)},) or ({len(coalitions)}, m)"
+            f"the game returned utilities of shape {array.shape}; expected ({len(coalitions)},) "
+            f"or ({len(coalitions)}, m)"
         )
     if not np.isfinite(array).all():
         bad = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(axis=1)))
         members = np.flatnonzero(coalitions[bad]).tolist()
         raise ValueError(
-            f"the utility of coalition {members} is {brief(array[bad])}; "
-            "utilities must be finite, so replace it inside the game (by a floor, say) if its "
-            "model has diverged"
+            f"the utility of coalition {members} is {brief(array[bad])}; utilities must be finite"
         )
     return array
 
@@ -134,10 +121,8 @@ def as_game(game: Any) -> Game:
     """Return a game, or refuse what is none."""
     if isinstance(game, Game):
         return game
-    told = "a function alone does not say how many" if callable(game) else "expected an fk.Game"
     raise ValueError(
-        f"game is {brief(game)}; {told}: make one with "
-        "fk.Game(n_players, function) or fk.table_game(values)"
+        f"game is {brief(game)}; make one: fk.Game(n_players, function) or fk.table_game(values)"
     )
 
 
@@ -149,8 +134,7 @@ def name_of(utility: Any) -> str:
 def facts_of(game: Game, weights: Callable[[int], Any]) -> dict[str, Any]:
     """Return what a valuation keeps: the game's scale and utility, and which semivalue it is.
 
-    `weights` gives the weight of a coalition of each size, or None; those among three players tell
-    the semivalues apart.
+    The weights of coalitions among three players tell the semivalues apart.
     """
     among_three = weights(3)
     if among_three is not None:  # of another length: it is of so many players alone
@@ -176,7 +160,7 @@ def table_game(values: ArrayLike) -> Game:
     if table.ndim not in (1, 2) or n < 1 or len(table) != 2**n:
         raise ValueError(
             f"values have shape {table.shape}; a table of n players has (2**n,) or (2**n, m) "
-            "entries with n >= 1"
+            f"entries"
         )
     check_table_size(n)
     if not np.isfinite(table).all():
@@ -186,19 +170,17 @@ def table_game(values: ArrayLike) -> Game:
 
 
 def tabulate(game: Game, *, batch_size: int = TABLE_BATCH) -> Game:
-    """Return the game with all its ``2**n`` utilities evaluated, in batches of `batch_size` rows.
+    """Return the game with all its ``2**n`` utilities evaluated, for at most 24 players.
 
     Parameters
     ----------
     game : Game
-        At most 24 players.
     batch_size : int
         Coalitions at once.
 
     Returns
     -------
     Game
-        With a `table`.
     """
     if as_game(game).table is not None:
         return game
@@ -216,8 +198,8 @@ def check_outputs(new: Utilities, before: Utilities) -> None:
     """Refuse utilities with another number of outputs than those before."""
     if new.shape[1:] != before.shape[1:]:
         raise ValueError(
-            f"the game returned utilities of shape {new.shape} after rows of shape "
-            f"{before.shape[1:]}; the number of outputs must not change"
+            f"the game returned utilities of shape {new.shape}; the number of outputs must not "
+            f"change"
         )
 
 
@@ -225,28 +207,21 @@ NoGainRule = Literal["shift", "absolute", "divide"]
 
 
 def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> Game:
-    """Return the game ``(v(S) - v(empty)) / (v(N) - v(empty))``.
+    """Return the game ``(v(S) - v(empty)) / (v(N) - v(empty))``, each output by itself.
 
-    Dividing by a negative gain flips the sign of every value, so an output without a positive gain
-    follows `no_gain`:
-
-    * ``"shift"`` (the default): only ``v(empty)`` is subtracted, so signs and units stay;
-    * ``"absolute"``: divide by the absolute gain, so that ``v(N) = -1``; a zero gain is shifted;
-    * ``"divide"``: divide by the negative gain, so that ``v(N) = 1``; a zero gain is shifted.
-
-    The empty and the grand coalition are evaluated here, once; an estimator's budget does not
-    see these two evaluations.  Each output of a vector-valued game is normalised by itself.
+    The empty and the grand coalition are evaluated here, once, outside any budget.
 
     Parameters
     ----------
     game : Game
     no_gain : {"shift", "absolute", "divide"}
-        What becomes of an output without a gain to divide by.
+        Of an output without a positive gain ``v(empty)`` is subtracted alone, or it is divided by
+        the absolute gain (``v(N) = -1``), or by the negative one (``v(N) = 1``).
 
     Returns
     -------
     Game
-        Its `scale` is what the shifted utilities are divided by, negative by ``"divide"`` alone.
+        Its `scale` is what the shifted utilities are divided by.
     """
     choice("no_gain", no_gain, get_args(NoGainRule))
     empty, grand = as_game(game)(ends(game.n_players))
@@ -259,7 +234,7 @@ def normalise(game: Game, *, no_gain: NoGainRule = "shift") -> Game:
 
 
 def parallel(game: Game, n_jobs: int = -1) -> Game:
-    """Return the game whose coalitions are divided among processes, for games in slow Python.
+    """Return the game whose coalitions are divided among processes.
 
     Parameters
     ----------

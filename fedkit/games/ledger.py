@@ -23,11 +23,6 @@ __all__ = ["Ledger", "total"]
 
 Client = int | str
 NAMED = 10  # clients whose lines a plot tells apart
-_SEMIVALUES = {
-    (0.333333, 0.166667, 0.333333): "Shapley",
-    (0.25, 0.25, 0.25): "Banzhaf",
-    (0.0, 0.0, 1.0): "leave-one-out",
-}
 
 
 class Ledger:
@@ -36,8 +31,7 @@ class Ledger:
     Parameters
     ----------
     path : str or Path
-        A file, new or of an earlier ledger.  A round is in it, whole, once ``add`` returns: also
-        after a kill, and for other processes.
+        A file, new or of an earlier ledger.  A round is in it once ``add`` returns.
 
     Examples
     --------
@@ -77,7 +71,7 @@ class Ledger:
         valuation: Valuation,
         clients: Sequence[int | str] | NDArray[Any] | None = None,
     ) -> None:
-        """Write the values of a round down.
+        """Write the values of a round down, or refuse what :func:`total` would not add up.
 
         Parameters
         ----------
@@ -86,15 +80,7 @@ class Ledger:
         valuation : Valuation
             Where it is sampled, with a seed of its own.
         clients : sequence of int or str, optional
-            Who took part, in the order of the values; by default the valuation's names, or else
-            0, 1, ...
-
-        Raises
-        ------
-        ValueError
-            If the round is in the ledger, or its values cannot be added to those that are:
-            a value is not finite, another round was sampled with the same seed, they are of another
-            utility or semivalue, or clients go by numbers in one round and by text in another.
+            Who took part, in the order of the values; by default its names, or 0, 1, ...
         """
         if not isinstance(number, str):
             number = whole("number", number, 0)
@@ -103,41 +89,36 @@ class Ledger:
         (who,) = _clients([valuation], None if clients is None else [clients])
         if not np.isfinite(valuation.values).all():
             raise ValueError(
-                f"the values of round {number!r} hold a NaN or an infinity; leave out the clients "
-                "who have no value"
+                f"the values of round {number!r} hold a NaN or an infinity; leave such clients out"
             )
         with self._lock, self._file:
             self._file.execute("BEGIN IMMEDIATE")  # nobody else writes after the look
-            self._check(number, valuation, who)
+            entries = self._entries()
+            if number in entries:
+                raise ValueError(
+                    f"round {number!r} is in {self.path} already, and a round counts once"
+                )
+            clients, valuations = zip(*entries.values(), (who, valuation), strict=True)
+            _check_sum(valuations, clients)
             self._file.execute(
                 "INSERT INTO rounds (round, clients, valuation) VALUES (?, ?, ?)",
                 (json.dumps(number), json.dumps(who), json.dumps(valuation.to_dict())),
             )
 
-    def _check(self, number: int | str, valuation: Valuation, who: list[Client]) -> None:
-        """Refuse what would spoil the totals: a ledger cannot be mended by hand."""
-        entries = self._entries()
-        for there in entries:
-            if str(there) == str(number):
-                told = "already" if there == number else f"as {type(there).__name__}"
-                raise ValueError(
-                    f"round {number!r} is in {self.path} {told}, and a round counts once"
-                )
-        valuations = [*(found for _, found in entries.values()), valuation]
-        _check_sum(valuations, [*(clients for clients, _ in entries.values()), who])
-
     def total(self) -> Valuation:
         """Return the sum over the rounds, one per client, with intervals, as ``fk.total`` does."""
-        who, valuations = zip(*self._some().values(), strict=True)
-        return total(valuations, who)
+        entries = self._entries().values()
+        return total([found for _, found in entries], [who for who, _ in entries])
 
     def to_frame(self) -> pd.DataFrame:
         """Return a tidy table: round, then per client value, standard_error, low and high.
 
         All in the utility's units, with intervals of 95%.
         """
-        frames = []
-        for number, (who, found) in self._some().items():
+        frames, entries = [], self._entries()
+        if not entries:
+            raise ValueError(f"{self.path} holds no round yet; add one first")
+        for number, (who, found) in entries.items():
             frame = found.in_units().named([str(client) for client in who]).to_frame()
             frame.insert(0, "round", number)
             frames.append(frame)
@@ -147,13 +128,7 @@ class Ledger:
     def plot(self, ax: Any = None) -> Any:
         """Draw what each client has brought, summed up to each round; return matplotlib's axes.
 
-        The ten clients with the most and the least are told apart; the others are grey.  Of
-        several outputs the mean is drawn.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; a new figure by default.
+        Of many clients ten are told apart; of several outputs the mean is drawn.
         """
         if ax is None:
             _, ax = need("matplotlib.pyplot", "run").subplots(layout="constrained")
@@ -183,44 +158,31 @@ class Ledger:
                 self._read[json.loads(number)] = json.loads(who), found
             return dict(self._read)
 
-    def _some(self) -> dict[int | str, tuple[list[Client], Valuation]]:
-        entries = self._entries()
-        if not entries:
-            raise ValueError(f"{self.path} holds no round yet; add one first")
-        return entries
-
 
 def total(
     valuations: Sequence[Valuation],
     participants: Sequence[Sequence[int | str] | NDArray[Any]] | None = None,
 ) -> Valuation:
-    """Add the valuations of rounds up, one total per client.
-
-    Values of a normalised game are shares of the round's own gain: the valuation knows it as its
-    `scale`, and it is added up in the utility's units.
+    """Add the valuations of rounds up, one total per client, in the utility's units.
 
     Parameters
     ----------
     valuations : sequence of Valuation
         One per round, each sampled with a seed of its own.
     participants : sequence of int arrays, or of lists of names, optional
-        The clients' numbers or names in each round, in the order of its values, in the place of
-        the valuations' own; by default the
+        The clients' numbers or names in each round, in the order of its values; by default the
         names of the valuations, or where they have none the same clients in every round.
 
     Returns
     -------
     Valuation
-        float64[clients] or [clients, m], with the clients' numbers or names where there are any;
-        numbers in their order, names as they first appear.  Standard errors are those of
-        independent rounds, with Satterthwaite's degrees of freedom: the error of sampling
-        coalitions, and not what another run would give.
+        float64[clients] or [clients, m], with the clients' numbers or names where there are any.
+        Standard errors are those of independent rounds, with Satterthwaite's degrees of freedom.
 
     Raises
     ------
     ValueError
-        If rounds do not match, are of several utilities or semivalues, or two were sampled with
-        the same seed: their errors would be alike, and not cancel as those of independent rounds.
+        If rounds do not match, are of several utilities or semivalues, or two have the same seed.
 
     Examples
     --------
@@ -287,48 +249,31 @@ def _clients(rounds: Sequence[Valuation], participants: Any) -> list[list[Client
     told = [len(set(each)) for each in who]
     if told != [v.n_players for v in rounds] or told != [len(each) for each in who]:
         raise ValueError(
-            f"participants are {told} different clients and the valuations have "
-            f"{[v.n_players for v in rounds]} values; pass the clients of each round, each once"
+            f"participants are {told} different clients for {[v.n_players for v in rounds]} "
+            f"values; pass each once"
         )
     return who
 
 
 def _check_sum(valuations: Sequence[Valuation], who: Sequence[Sequence[Client]]) -> None:
     """Refuse rounds whose values are not of one kind, or whose errors are alike."""
-    clients = dict.fromkeys(client for each in who for client in each)
+    clients = list(dict.fromkeys(client for each in who for client in each))
     if len({type(client) for client in clients}) > 1:
         raise ValueError(
-            f"clients are {brief(list(clients))}, some by number and some by text; name them all "
-            "by numbers, or all by text"
+            f"clients are {brief(clients)}, some by number and some by text; name all of them alike"
         )
-    shapes = dict.fromkeys(v.values.shape[1:] for v in valuations)
-    if len(shapes) > 1:
-        raise ValueError(
-            f"the rounds have values with outputs of shape {', '.join(map(str, shapes))}; expected "
-            "as many outputs in every round"
-        )
-    utilities = dict.fromkeys(v.info["utility"] for v in valuations if "utility" in v.info)
-    semivalues = dict.fromkeys(_semivalue(v) for v in valuations if "semivalue" in v.info)
-    for kinds in (list(utilities), list(semivalues)):
+    for fact in ("outputs", "utility", "semivalue"):
+        told = [v.info.get(fact) if fact != "outputs" else v.values.shape[1:] for v in valuations]
+        kinds = list(dict.fromkeys(str(each) for each in told if each is not None))
         if len(kinds) > 1:
             raise ValueError(
-                f"the rounds have values of different kinds, {kinds[0]} and {kinds[1]}, whose sum "
-                "would be neither; add up each kind for itself"
+                f"the rounds have values of different kinds, {fact} {' and '.join(kinds)}; add up "
+                "each by itself"
             )
-    streams: set[tuple[int, str]] = set()
-    for v in valuations:
-        if v.exact or v.seed is None:
-            continue
-        stream = v.seed, str(v.info.get("stream"))
-        if stream in streams:
-            raise ValueError(
-                f"two rounds were sampled with the seed {v.seed}, which makes their errors alike: "
-                "give each round a seed of its own"
-            )
-        streams.add(stream)
-
-
-def _semivalue(valuation: Valuation) -> str:
-    """Return what a semivalue is called, by its weights among three players."""
-    weights = valuation.info["semivalue"]
-    return _SEMIVALUES.get(tuple(weights), f"semivalue of weights {weights}")
+    sampled = [v for v in valuations if not v.exact and v.seed is not None]
+    seeds = [v.seed for v in sampled]
+    if len({(v.seed, str(v.info.get("stream"))) for v in sampled}) < len(sampled):
+        double = max(seeds, key=seeds.count)
+        raise ValueError(
+            f"two rounds were sampled with the seed {double}; give each round a seed of its own"
+        )

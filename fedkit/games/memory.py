@@ -21,6 +21,7 @@ __all__ = ["Memory", "remember"]
 DENSE_PLAYERS = 20  # a table of 4 MiB
 SECONDS = 1.0  # of evaluations that a kill may lose
 ASKED_AGAIN = 3  # coalitions by which a game is recognised
+Told = Callable[[int], None] | None
 SAME = 1e-6  # relative difference up to which a utility is that of the same game
 
 
@@ -32,18 +33,13 @@ def remember(game: Game, path: str | Path | None = None) -> Game:
     game : Game
         With a path it must give a coalition the same utility every time, up to ``1e-6``.
     path : str or Path, optional
-        A file that keeps what was evaluated, also when the process is killed, but for about the
-        last second, and that several processes may share; the next call with this path goes on
-        where it was.
+        A file that keeps what was evaluated, but for about the last second, also when the process
+        is killed, and that several processes may share.  Of a few coalitions that it holds `game`
+        is asked again: a file of another game is refused.
 
     Returns
     -------
     Game
-
-    Raises
-    ------
-    ValueError
-        If the file is of another game: of three coalitions that it holds `game` is asked again.
     """
     memory = Memory(as_game(game), None if path is None else file_at(path))
     if memory.path is not None:
@@ -54,20 +50,10 @@ def remember(game: Game, path: str | Path | None = None) -> Game:
 class Memory:
     """The function of a game that remembers; see :func:`remember`.
 
-    Attributes
-    ----------
-    evaluations : int
-        Distinct coalitions that are known.
-    told : callable, optional
-        Is called with the number of coalitions after each piece of a request.
+    `evaluations` are the coalitions that are known; `told` hears how many were asked for at a time.
     """
 
-    def __init__(
-        self,
-        game: Game,
-        path: Path | None = None,
-        told: Callable[[int], None] | None = None,
-    ) -> None:
+    def __init__(self, game: Game, path: Path | None = None, told: Told = None) -> None:
         self.game, self.path, self.told = game, path, told
         self._known = Known(game.n_players, DENSE_PLAYERS)
         self._utilities: Utilities = np.zeros(0)
@@ -156,7 +142,7 @@ class Memory:
         if entries[0][1] != n:
             raise ValueError(
                 f"{self.path} is of a game of {entries[0][1]} players and game has {n}; pass "
-                "another path"
+                f"another path"
             )
         self._read = entries[-1][0]
         packed = np.frombuffer(b"".join(entry[2] for entry in entries), dtype=np.uint8)
@@ -190,18 +176,10 @@ class Memory:
         there, n = self._read_file(), self.game.n_players
         if not len(there):
             return
-        middle = np.argsort(np.abs(there.sum(axis=1) - n / 2), kind="stable")[: len(there) // 2 + 1]
-        places = np.linspace(0, len(middle) - 1, min(ASKED_AGAIN, len(middle))).astype(np.int64)
-        rows = there[middle[places]]
-        found, kept = self.game(rows), self._utilities[self._known.numbers(keys_of(rows))]
-        if found.shape == kept.shape:
-            differs = ~np.isclose(found, kept, rtol=SAME, atol=1e-12).reshape(len(rows), -1)
-            if not differs.any():
-                return
-            worst = int(differs.any(axis=1).argmax())
-        else:
-            worst = 0
-        raise ValueError(
-            f"{self.path} is of another game: coalition {np.flatnonzero(rows[worst]).tolist()} has "
-            f"{brief(kept[worst])} there and {brief(found[worst])} in this one; pass another path"
-        )
+        middle = np.argsort(np.abs(there.sum(axis=1) - n / 2), kind="stable")[:ASKED_AGAIN]
+        found, kept = self.game(there[middle]), self._utilities[middle]
+        if found.shape != kept.shape or not np.allclose(found, kept, rtol=SAME, atol=1e-12):
+            raise ValueError(
+                f"{self.path} is of another game: a few coalitions have {brief(kept)} there and "
+                f"{brief(found)} in this one; pass another path"
+            )

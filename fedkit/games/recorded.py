@@ -47,13 +47,7 @@ def recorded(name: str) -> Game:
     Returns
     -------
     Game
-        With its `table`, float64 ``[4096]``, and the `sizes` of the clients, float64 ``[12]``,
-        where there are clients.
-
-    Raises
-    ------
-    ValueError
-        If there is no such game.
+        With its `table`, float64 ``[4096]``, and where there are clients their `sizes`.
 
     Examples
     --------

@@ -35,29 +35,21 @@ class Valuation:
         about whom the sample says nothing.
     standard_errors : float64 array, same shape
         Standard errors over independent samples; 0 when exact, NaN where not estimable.
-    evaluations : int
-        Distinct coalitions evaluated, the empty one included.
-    calls : int
-        Non-empty coalitions asked for, repetitions included.
+    evaluations, calls : int
+        Distinct coalitions evaluated, the empty one included; non-empty ones asked for.
     method : str
         The estimator, with its settings.
     seed : int, optional
         Root seed of the estimator's randomness.
     exact : bool
-        Whether the values are known to carry no sampling error (scores of ``ProxySampling`` say
-        False, with errors of 0, after all coalitions).
+        Whether the values are known to carry no sampling error.
     info : mapping
         Further facts: walks, converged, the `scale` of a normalised game, the `utility` that was
         valued, and the `semivalue` by its weights among three players, ...
     degrees_of_freedom : float64 array, same shape, optional
-        Of the standard errors; None where nothing is sampled, NaN where they rest on too few
-        units for an interval.
+        Of the standard errors; None where nothing is sampled, NaN where there is no interval.
     names : tuple of str, optional
-        Names of the players, for tables and pictures; see :meth:`named`.
-
-    Notes
-    -----
-    Two valuations are equal when all of this is, NaN being equal to NaN.  They have no hash.
+        Names of the players, all different; see :meth:`named`.
     """
 
     values: Floats
@@ -80,27 +72,26 @@ class Valuation:
         shapes = {name: getattr(self, name).shape for name in arrays}
         if self.values.ndim not in (1, 2) or not self.values.size or len(set(shapes.values())) > 1:
             raise ValueError(
-                f"the shapes are {shapes}; expected (n,) or (n, m), the same for all, and none of "
-                "them empty"
+                f"the shapes are {shapes}; expected (n,) or (n, m), the same for all, and not empty"
             )
         for name in arrays[1:]:
             if (getattr(self, name) < 0).any():
                 raise ValueError(f"{name} are negative in places; they are 0 or more, or NaN")
-        if not isinstance(self.method, str):
-            raise ValueError(f"method is {brief(self.method)}; expected the estimator as text")
-        whole("evaluations", self.evaluations, 0)
-        whole("calls", self.calls, 0)
+        if not isinstance(self.method, str) or not isinstance(self.info, Mapping):
+            raise ValueError(
+                f"method is {brief(self.method)} and info {brief(self.info)}; expected text, facts"
+            )
+        for name in ("evaluations", "calls"):
+            whole(name, getattr(self, name), 0)
         flag("exact", self.exact)
         if self.seed is not None:
             whole("seed", self.seed)
-        if not isinstance(self.info, Mapping):
-            raise ValueError(f"info is {brief(self.info)}; expected a mapping of facts")
         if self.names is not None:
             names = (self.names,) if isinstance(self.names, str) else _titles(self.names)
             if len(names) != self.n_players or len(set(names)) < len(names):
                 raise ValueError(
-                    f"names are {names} for {self.n_players} players; pass one name per player, "
-                    "all different"
+                    f"names are {names} for {self.n_players} players; pass one per player, all "
+                    f"different"
                 )
             object.__setattr__(self, "names", names)
 
@@ -130,20 +121,8 @@ class Valuation:
     def _labels(self) -> tuple[str, ...]:
         return self.names or tuple(map(str, range(self.n_players)))
 
-    def named(self, names: Sequence[str] | Mapping[Any, str]) -> Valuation:
-        """Return this valuation with names of the players.
-
-        Parameters
-        ----------
-        names : sequence of str, or mapping
-            One for each player in order; or by the names that they have now, of which the number
-            of a client in ``history.contributions()`` is one, and there may be more.
-        """
-        if isinstance(names, Mapping):
-            given = {str(player): name for player, name in names.items()}
-            if missing := [label for label in self._labels() if label not in given]:
-                raise ValueError(f"names has none for {', '.join(missing)}; pass one per player")
-            names = [given[label] for label in self._labels()]
+    def named(self, names: Sequence[str]) -> Valuation:
+        """Return this valuation with names of the players, one for each in order."""
         return replace(self, names=_titles(names))
 
     def ranking(self, output: int = 0) -> NDArray[np.int64]:
@@ -191,10 +170,7 @@ class Valuation:
         """Return the lower and upper ends of confidence intervals, one per value.
 
         Student's t with the degrees of freedom of the standard errors.  NaN where the standard
-        error is NaN, and where a mean of fewer than ten walks, pairs or draws is all there is: such
-        intervals hold the value far too seldom, because a rare large marginal is then often not
-        seen at all.  The level is one over all players: one who brings much, but seldom, may be
-        held less often.
+        error is NaN, and where a mean of fewer than ten walks, pairs or draws is all there is.
         """
         if not 0.0 < real("level", level) < 1.0:
             raise ValueError(f"level is {level}; expected a probability strictly inside (0, 1)")
@@ -223,14 +199,7 @@ class Valuation:
     def plot(self, ax: Any = None) -> Any:
         """Draw the values with 95% intervals, the highest on top, and return matplotlib's axes.
 
-        Of a vector-valued game every output has its dots.  A value without an interval is a dot
-        without a bar, and a player without a value has the lowest row, which is empty.  Of many
-        players every second name is shown, or every third, and so on.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; a new figure by default.
+        Of a vector-valued game every output has its dots; a new figure is made without `ax`.
         """
         from fedkit.plots import PALETTE, dress
 
@@ -257,31 +226,17 @@ class Valuation:
         return ax
 
     def save(self, path: str | Path) -> None:
-        """Write everything to a JSON file, which :meth:`load` reads.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the name ends like another kind of file, a value is infinite, or a fact in `info` is
-            nothing that JSON knows.
-        """
+        """Write everything to a JSON file, which :meth:`load` reads."""
         text = json.dumps(self.to_dict(), allow_nan=False)
         write_text(named_as(path, ".json", "to_frame() makes a table"), text + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Valuation:
-        """Read what :meth:`save` wrote.
-
-        Raises
-        ------
-        ValueError
-            If the file holds something else.
-        """
+        """Read what :meth:`save` wrote."""
         try:
-            record = json.loads(Path(path).read_text("utf-8"))
+            return cls.from_dict(json.loads(Path(path).read_text("utf-8")))
         except ValueError as error:
-            raise ValueError(f"{path} holds no JSON; expected what Valuation.save wrote") from error
-        return cls.from_dict(record)
+            raise ValueError(f"{path} holds no valuation: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain numbers, lists and strings, ready for strict JSON (NaN becomes None)."""
@@ -293,21 +248,17 @@ class Valuation:
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Valuation:
         """Read back what :meth:`to_dict` wrote."""
-        record = record if isinstance(record, Mapping) else {}
-        missing = {"values", "standard_errors", "evaluations", "calls", "method"} - set(record)
-        if missing:
-            raise ValueError(
-                f"the record lacks {sorted(missing)}; expected what Valuation.to_dict wrote"
-            )
         known = {each.name for each in fields(cls)}
+        needed = {"values", "standard_errors", "evaluations", "calls", "method"}
+        if not isinstance(record, Mapping) or not needed <= set(record):
+            raise ValueError(f"record is {brief(record)}; expected what Valuation.to_dict wrote")
         return cls(**{name: value for name, value in record.items() if name in known})
 
 
 def satterthwaite(variances: Floats, counts: NDArray[Any]) -> Floats:
     """Degrees of freedom of a sum of variances ``[strata, ...]`` from so many samples each.
 
-    Infinite where the variance is zero (Satterthwaite 1946).  Variances that come with degrees of
-    freedom count one sample more.
+    Infinite where the variance is zero (Satterthwaite 1946).
     """
     each = np.asarray(counts - 1.0)
     each = each.reshape(*each.shape, *(1,) * (variances.ndim - each.ndim))

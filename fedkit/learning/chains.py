@@ -1,9 +1,8 @@
-"""Chains of torch layers: one model's forward pass, with a CPU's fastest kernels where they serve.
+"""Chains of torch layers: one model's forward pass, with the fastest convolution where it serves.
 
 A chain is a module whose state lies in plain ``Linear`` and ``Conv2d`` layers, one after another.
-Torch's matrix products come from a library that is half as fast on some processors as oneDNN, and
-its pool looks at one window after the other, where comparisons of strided halves give the same
-maxima several times as fast.
+Torch's pool looks at one window after the other; comparisons of strided halves give the same
+maxima in a fraction of the time.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-__all__ = ["affine", "chain_of", "convolve_and_pool", "max_pool_2x2", "plain_pool", "run_chain"]
+__all__ = ["chain_of", "convolve_and_pool", "max_pool_2x2", "plain_pool", "run_chain"]
 
 _LARGE = 1e37  # below it, float32 sums have no infinity and no NaN
 
@@ -25,7 +24,8 @@ def chain_of(module: nn.Module) -> list[nn.Module] | None:
     """Return the layers of a module in order, or None where it is no chain."""
     layers = list(_leaves(module))
     for layer in layers:
-        if not _plain(layer) or (_has_state(layer) and type(layer) not in (nn.Linear, nn.Conv2d)):
+        stateless = not any(True for _ in (*layer.parameters(), *layer.buffers()))
+        if not _plain(layer) or not (stateless or type(layer) in (nn.Linear, nn.Conv2d)):
             return None
     return layers
 
@@ -43,22 +43,12 @@ def _leaves(module: nn.Module) -> Iterator[nn.Module]:
         yield module
 
 
-def _has_state(layer: nn.Module) -> bool:
-    """Whether a layer has parameters or buffers."""
-    return any(True for _ in layer.parameters()) or any(True for _ in layer.buffers())
-
-
 def plain_pool(layer: nn.Module) -> int:
     """Return the side of a max pool's squares, or 0 for another layer and other pools."""
-    if not isinstance(layer, nn.MaxPool2d) or type(layer) is not nn.MaxPool2d:
+    if type(layer) is not nn.MaxPool2d or not isinstance(layer.kernel_size, int):
         return 0
-    size, stride = (side if isinstance(side, int) else 0 for side in _sides(layer))
-    plain = size == stride and not layer.padding and layer.dilation == 1
-    return size if plain and not layer.ceil_mode and not layer.return_indices else 0
-
-
-def _sides(layer: nn.MaxPool2d) -> tuple[Any, Any]:
-    return layer.kernel_size, layer.stride
+    plain = layer.stride == layer.kernel_size and not layer.padding and layer.dilation == 1
+    return layer.kernel_size if plain and not layer.ceil_mode and not layer.return_indices else 0
 
 
 def run_chain(
@@ -71,49 +61,26 @@ def run_chain(
     todo, rest = list(layers), list(tensors)
     while todo:
         layer = todo.pop(0)
-        count = 0
-        if isinstance(layer, nn.Linear | nn.Conv2d):
-            count = 1 if layer.bias is None else 2
-        own, rest = rest[:count], rest[count:]
+        if not isinstance(layer, nn.Linear | nn.Conv2d):
+            fewer = fast and x.device.type == "cpu" and plain_pool(layer) == 2
+            x = max_pool_2x2(x) if fewer else layer(x)
+            continue
+        weight, bias = rest.pop(0), None if layer.bias is None else rest.pop(0)
+        size = plain_pool(todo[0]) if fast and todo else 0
         if isinstance(layer, nn.Linear):
-            x = (affine if fast else F.linear)(x, *own)
-        elif isinstance(layer, nn.Conv2d):
-            weight, bias = own if len(own) == 2 else (own[0], None)
-            size = plain_pool(todo[0]) if fast and todo else 0
-            if size and onednn(x):
-                x = convolve_and_pool(layer, weight, bias, x=x, size=size)
-                todo.pop(0)
-            else:
-                x = layer._conv_forward(x, weight, bias)
-        elif fast and x.device.type == "cpu" and plain_pool(layer) == 2:
-            x = max_pool_2x2(x)
+            x = F.linear(x, weight, bias)
+        elif size and not torch.is_grad_enabled():
+            x = convolve_and_pool(layer, weight, bias, x=x, size=size)
+            todo.pop(0)
         else:
-            x = layer(x)
+            x = layer._conv_forward(x, weight, bias)
     return x
-
-
-def onednn(x: Tensor) -> bool:
-    """Whether oneDNN may be asked: without gradients, float32 on a CPU, where torch has it."""
-    usable = x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() > 0
-    return usable and not torch.is_grad_enabled() and torch.backends.mkldnn.is_available()
-
-
-def affine(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``F.linear(x, weight, bias)``."""
-    if not onednn(x) or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        return F.linear(x, weight, bias)
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return product
 
 
 def max_pool_2x2(x: Tensor) -> Tensor:
     """``F.max_pool2d(x, 2)`` of ``[N, C, H, W]``, gradients included."""
-    x = x[..., : x.shape[-2] // 2 * 2, : x.shape[-1] // 2 * 2]
-    if torch.is_grad_enabled() and x.requires_grad:
-        pooled: Tensor = _MaxPool2x2.apply(x)
-        return pooled
-    wide = torch.maximum(x[..., 0::2], x[..., 1::2])
-    return torch.maximum(wide[..., 0::2, :], wide[..., 1::2, :])
+    pooled: Tensor = _MaxPool2x2.apply(x[..., : x.shape[-2] // 2 * 2, : x.shape[-1] // 2 * 2])
+    return pooled
 
 
 class _MaxPool2x2(torch.autograd.Function):
@@ -124,7 +91,8 @@ class _MaxPool2x2(torch.autograd.Function):
         left, right = x[..., 0::2], x[..., 1::2]
         wide = torch.maximum(left, right)
         upper, lower = wide[..., 0::2, :], wide[..., 1::2, :]
-        ctx.save_for_backward(left >= right, upper >= lower)
+        if x.requires_grad:
+            ctx.save_for_backward(left >= right, upper >= lower)
         return torch.maximum(upper, lower)
 
     @staticmethod
@@ -145,11 +113,14 @@ def convolve_and_pool(
 ) -> Tensor:
     """A convolution with other weights and the max pool behind it, of squares of this size.
 
-    By oneDNN, in whose blocked layout both stay, where the convolution cannot overflow, because
-    oneDNN's pool passes over a NaN.  `weight` may have the channels of several models side by side.
+    By oneDNN, in whose blocked layout both stay, on a CPU and where the convolution cannot
+    overflow: oneDNN's pool passes over a NaN.  `weight` may have the channels of several models
+    side by side.
     """
+    known = x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() > 0
     plain = layer.padding_mode == "zeros" and not isinstance(layer.padding, str) and size > 1
-    if not (plain and onednn(x) and bool(_bound(x, weight, bias) < _LARGE)):
+    usable = known and plain and torch.backends.mkldnn.is_available()
+    if not (usable and bool(_bound(x, weight, bias) < _LARGE)):
         convolved = layer._conv_forward(x, weight, bias)
         return F.max_pool2d(convolved, size) if size > 1 else convolved
     padding: Any = layer.padding

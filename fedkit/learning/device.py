@@ -25,15 +25,8 @@ def as_tensor(name: str, values: Any, dtype: torch.dtype | None = None) -> Tenso
             values = torch.stack([torch.as_tensor(row) for row in values])
         if hasattr(values, "to_numpy"):  # a data frame
             values = unboxed(values.to_numpy())
-        held = values.flat[:1].tolist() if isinstance(values, np.ndarray) else []
-        if any(isinstance(one, str | bytes) for one in held):
-            raise TypeError(
-                "it holds text; number the classes, by np.searchsorted(model.classes_, y) as "
-                "scikit-learn does, or np.unique(y, return_inverse=True)[1]"
-            )
-        if isinstance(values, np.ma.MaskedArray):  # torch would take what is hidden
+        if not isinstance(values, Tensor):  # torch takes no other order, and warns of read-only
             values = plain_array(values)
-        if isinstance(values, np.ndarray):  # torch takes no other order, and warns of read-only
             values = np.require(values, values.dtype.newbyteorder("="), ["C", "W"])
         return torch.as_tensor(values, dtype=dtype).detach()
     except (TypeError, ValueError, RuntimeError) as error:
@@ -54,8 +47,8 @@ def samples_of(x: Any, y: Any = None) -> tuple[Tensor, Tensor]:
         x, y = _loaded(x)
     elif y is None:
         raise ValueError(
-            f"y is missing beside x, a {type(x).__name__}; give the labels, or a DataLoader or "
-            "Dataset of pairs in the place of x"
+            f"y is missing beside x, a {type(x).__name__}; give labels, or a DataLoader or "
+            f"Dataset of pairs"
         )
     same_rows("x and y", x, y)
     return as_tensor("x", x), as_tensor("y", y)
@@ -79,22 +72,14 @@ def _loaded(data: Any) -> tuple[Tensor, Tensor]:
     with torch.random.fork_rng(devices=[]):  # a loader draws a seed, even where it shuffles nothing
         loader = data if isinstance(data, DataLoader) else DataLoader(data, batch_size=256)
         batches = list(loader)
-    pairs = all(isinstance(batch, list | tuple) and len(batch) == 2 for batch in batches)
-    if not batches or not pairs:
-        kind = "an empty one" if not batches else f"batches of {type(batches[0]).__name__}"
-        raise ValueError(f"a loader of pairs (samples, labels) is expected, not {kind}")
+    if not batches or not all(isinstance(b, list | tuple) and len(b) == 2 for b in batches):
+        raise ValueError("a loader of pairs (samples, labels) is expected, and not an empty one")
     samples, labels = zip(*batches, strict=True)
     return torch.cat(samples), torch.cat(labels)
 
 
 def find_device(device: str | torch.device | None) -> torch.device:
-    """Return the device asked for; None is CUDA if there is one, otherwise the CPU.
-
-    Raises
-    ------
-    ValueError
-        If it is no device, or not one that is there.
-    """
+    """Return the device asked for; None is CUDA if there is one, otherwise the CPU."""
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -110,9 +95,8 @@ def find_device(device: str | torch.device | None) -> torch.device:
 def for_each(work: Callable[[T], None], items: Iterable[T], *, parallel: bool = True) -> None:
     """Call ``work(item)`` for all items, on ``torch.get_num_threads()`` threads.
 
-    Threads inside an operation meet after each of a step's hundred small kernels; whole clients,
-    or groups of coalitions, meet once, at the end.  So each call computes with one torch thread.
-    The first exception is raised here.  One after another if not parallel.
+    Each call computes with one torch thread.  The first exception is raised here.  One after
+    another if not parallel.
     """
     todo, threads = list(items), torch.get_num_threads()
     if threads == 1 or len(todo) < 2 or not parallel:

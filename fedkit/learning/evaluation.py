@@ -1,17 +1,13 @@
 """Utilities of coalition models on one validation set.
 
-The model of a coalition is linear in the clients' updates, and so are the outputs of its first
-linear layer, before any activation: ``(W_0 + sum w_i D_i) x = W_0 x + sum w_i D_i x``.  The k + 1
-outputs of base and updates give those of every coalition by one matrix product.  Where the first
-layer is a convolution, the weights of several coalitions, side by side, are one convolution of the
-same images with many channels.
+The outputs of a coalition's first linear layer are linear in the clients' updates, ``(W_0 + sum
+w_i D_i) x = W_0 x + sum w_i D_i x``: those of base and updates give all by one matrix product.  Of
+a convolution the weights of several coalitions are one of many channels.
 """
 
 from __future__ import annotations
 
 import math
-import re
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -23,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedkit import checks
-from fedkit.learning.chains import affine, convolve_and_pool, plain_pool
+from fedkit.learning.chains import convolve_and_pool, plain_pool
 from fedkit.learning.device import find_device, for_each, real_tensor, samples_of
-from fedkit.learning.models import Model, doubt_probabilities, model_of
+from fedkit.learning.models import Model, model_of
 
 __all__ = ["Evaluator", "Prepared", "share_right"]
 
@@ -35,9 +31,9 @@ Array = Tensor | np.ndarray
 
 # Bytes of working memory of one call, beside rows and samples.
 _BYTES = {"cpu": 1 << 30, "cuda": 1 << 33}
-# Shares of a CPU's last-level cache, all chosen by measurement: bytes of a group of coalitions, and
-# of one activation of one model; columns of one matrix product; scalars of a convolution's output
-# that its pool still finds there; and channels of convolutions side by side.
+# Shares of a CPU's last-level cache, by measurement: bytes of a group of coalitions, and of one
+# activation of one model; columns of one matrix product; scalars of a convolution's output; and
+# channels of convolutions side by side.
 _CPU_GROUP_BYTES = 1 << 25
 _CPU_TILE_BYTES = 1 << 24
 _CPU_COLUMNS = 1 << 13
@@ -73,10 +69,8 @@ class Evaluator:
     utility : {"accuracy", "negative_loss", "class_accuracy", "margins"} or callable
         Share of correct predictions in [0, 1]; minus the mean cross-entropy in nats; the accuracy
         on each class, a vector; or for each sample the logit of its class less the largest other,
-        a vector, positive where the prediction is correct.  A model with a NaN among its logits
-        has the utility NaN.
-        A function gets the outputs ``[N, ...]`` of one model and y, and returns a number or a
-        vector, larger for better; of the losses of torch and scikit-learn give the negative.
+        a vector.  NaN where a logit is.  A function gets the outputs ``[N, ...]`` of one model and
+        y, and returns a number or a vector, larger for better: of a loss give the negative.
     device : optional
         CUDA if there is one, otherwise the CPU.
 
@@ -88,15 +82,7 @@ class Evaluator:
     Raises
     ------
     ValueError
-        If the validation set is empty, misshapen or not finite, the utility or device is unknown,
-        or a loss, `class_accuracy` is asked for and a class has no validation sample, or a module
-        fails on x.
-
-    Warns
-    -----
-    UserWarning
-        If a function seems to compare the outputs ``[N, 1]`` of every sample with the targets
-        ``[N]`` of all, or a module seems to give probabilities where logits are expected.
+        If the validation set is empty, misshapen or not finite, or a module fails on x.
 
     Examples
     --------
@@ -127,16 +113,11 @@ class Evaluator:
             y = y.long()
         if broken := int((~torch.isfinite(x)).sum()):
             raise ValueError(
-                f"validation samples x hold {broken} numbers that are NaN or infinite; replace "
-                "them, or leave those samples out"
+                f"validation samples x hold {broken} numbers that are NaN or infinite; leave "
+                f"them out"
             )
-        if not isinstance(model, Model):
-            model = model_of(model, x)
-            if utility == "negative_loss":
-                doubt_probabilities(model)
+        model = model_of(model, x)
         counts = _check_validation(model, x, y, utility)
-        if callable(utility) and model.output_shape == (1,) and y.dim() == 1:
-            _doubt_mixed_rows(utility, y)
         self.model, self.utility = model.on(self.device), utility
         self._dtype = model.row_dtype
         self.x = x.to(self.device, model.example.dtype, copy=True).contiguous()
@@ -155,8 +136,8 @@ class Evaluator:
         models = real_tensor("models", rows).to(self.device, self._dtype)
         if models.dim() != 2 or models.shape[1] != self.model.size:
             raise ValueError(
-                f"models have shape {tuple(models.shape)}; [B, {self.model.size}] is "
-                f"expected for {self.model.name}: params[None] makes a stack of one model"
+                f"models have shape {tuple(models.shape)}; expected [B, {self.model.size}]: "
+                f"params[None] is one"
             )
         return self._run(models, None, direct=True)
 
@@ -360,7 +341,7 @@ class _FirstLayer:
         stack, flat = torch.cat([prepared.base[None], prepared.updates]), x.flatten(1)
         z = x.new_empty(len(stack), len(x), self.width)
         for own, target in zip(stack, z, strict=True):
-            target.copy_(affine(flat, *self._split(own)))
+            target.copy_(F.linear(flat, *self._split(own)))
         return z
 
     def combine(self, weights: Tensor, outputs: Tensor, out: Tensor) -> None:
@@ -403,17 +384,16 @@ class _FirstLayer:
 
 
 def share_right(margins: np.ndarray) -> np.ndarray:
-    """Accuracy from margins; NaN where one of them is.
+    """Accuracy ``[B]`` from margins ``[B, N]``, as the utility "margins"; NaN where one is.
 
     Parameters
     ----------
     margins : ndarray
-        ``[B, N]``: logit of the class less the largest other.
+        ``[B, N]``.
 
     Returns
     -------
     ndarray
-        ``[B]``.
     """
     margins = np.asarray(margins)
     if margins.ndim != 2 or not margins.shape[1]:
@@ -446,76 +426,34 @@ def _number(value: Any) -> np.ndarray:
     return given.astype(np.float64)
 
 
-def _is_loss(utility: Any) -> bool:
-    """Whether a function is one of those of torch and scikit-learn that are to be minimised."""
-    home = getattr(utility, "__module__", None) or ""
-    minimised = re.search(r"(loss|error|deviance|entropy|div)$", getattr(utility, "__name__", ""))
-    known = home.split(".")[0] in ("torch", "sklearn") and minimised is not None
-    return known or isinstance(utility, nn.modules.loss._Loss)
-
-
-def _doubt_mixed_rows(utility: Score, y: Tensor) -> None:
-    """Warn of a function of outputs ``[N, 1]`` and targets ``[N]`` that compares each with all."""
-    y = y[:64]
-    draws = torch.Generator().manual_seed(0)
-    outputs = torch.randn(len(y), 1, generator=draws)
-    dealt = outputs[torch.randperm(len(y), generator=draws)]
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        try:  # what fails on a vector picks the column itself, or is told of when it is used
-            own, moved, flat = (
-                _number(utility(o, y.clone())) for o in (outputs, dealt, outputs[:, 0])
-            )
-        except Exception:
-            return
-    same = partial(np.allclose, rtol=1e-5, atol=0.0, equal_nan=True)
-    if own.shape == moved.shape == flat.shape and same(own, moved) and not same(own, flat):
-        checks.warn(
-            "utility says the same whichever outputs belong to which targets: outputs "
-            "[N, 1] less targets [N] are [N, N]; use outputs[:, 0] in it"
-        )
-
-
 def _check_validation(model: Model, x: Tensor, y: Tensor, utility: Any) -> Tensor:
     """Refuse what cannot be evaluated; return the number of samples of each class."""
     if not callable(utility):
         checks.choice("utility", utility, get_args(Named))
-    elif _is_loss(utility):
-        raise ValueError(
-            f"utility is the loss {getattr(utility, '__name__', utility)}, and a utility is larger "
-            "for better: give its negative, such as lambda outputs, y: -loss(outputs, y)"
-        )
     n = len(y) if y.dim() else 0
     if n == 0 or tuple(x.shape) != (n, *model.input_shape):
         raise ValueError(
-            f"validation images {tuple(x.shape)} and {n} labels were given; "
-            f"[N, {', '.join(map(str, model.input_shape))}] and N >= 1 labels are expected"
+            f"validation images {tuple(x.shape)} and {n} labels were given; expected "
+            f"{[n, *model.input_shape]}, and at least one"
         )
     if callable(utility):
         return torch.zeros(0)
     outputs = model.output_shape
-    if len(outputs) != 1 or y.dim() != 1 or y.is_floating_point() or y.is_complex():
+    if len(outputs) != 1 or outputs == (1,) or y.dim() != 1 or y.dtype.is_floating_point:
         raise ValueError(
             f"{model.name} gives outputs [N, {', '.join(map(str, outputs))}] for labels of shape "
-            f"{tuple(y.shape)} and type {y.dtype}; {utility} needs [N, classes] and N whole "
-            "numbers: give a function of outputs and targets as utility"
-        )
-    if outputs == (1,):
-        raise ValueError(
-            f"{model.name} gives one logit, and {utility} needs one for each class; end in two, or "
-            "give a utility such as lambda out, y: ((out[:, 0] > 0) == y).double().mean()"
+            f"{tuple(y.shape)} and type {y.dtype}; {utility} needs one logit for each class, and N "
+            "whole numbers: give a function of outputs and targets as utility"
         )
     if int(y.min()) < 0 or int(y.max()) >= model.n_classes:
         raise ValueError(
-            f"validation labels lie in [{int(y.min())}, {int(y.max())}]; classes 0 to "
-            f"{model.n_classes - 1} are expected"
+            f"validation labels lie in [{int(y.min())}, {int(y.max())}]; expected 0 to "
+            f"{model.n_classes - 1}"
         )
     counts = torch.bincount(y.cpu(), minlength=model.n_classes)
     if utility == "class_accuracy" and bool((counts == 0).any()):
         raise ValueError(
-            f"classes {torch.nonzero(counts == 0).flatten().tolist()} have no validation image, so "
-            "their accuracy is undefined: draw the validation set by class, or use another utility "
-            f"(labels may begin at 1, or the {model.n_classes} outputs of {model.name} be more "
-            "than there are classes)"
+            f"classes {torch.nonzero(counts == 0).flatten().tolist()} have no validation image, "
+            f"so their accuracy is undefined"
         )
     return counts

@@ -10,13 +10,11 @@ import copy
 import math
 import os
 import re
-import struct
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, pairwise
-from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -28,8 +26,7 @@ from fedkit.learning.chains import chain_of, run_chain
 from fedkit.learning.device import as_tensor, real_tensor
 
 __all__ = [
-    "Model", "build", "classifier", "doubt_probabilities", "model_of", "state_of", "states_of",
-    "states_only",
+    "Model", "build", "classifier", "model_of", "state_of", "states_of", "states_only",
 ]  # fmt: skip
 
 State = Mapping[str, Any]
@@ -40,8 +37,7 @@ _KNOWN = 'mlp-H (also mlp-H1-H2), "lenet5", "cnn", "resnet18", "resnet20"'
 class Model:
     """A torch module whose state is given with every call, as rows ``[S, P]`` of S models.
 
-    ``fk.build`` and ``fk.model_of`` make one.  Rows are float32, or float64 for a module of
-    float64; each tensor has the module's own type when it is used.
+    ``fk.build`` and ``fk.model_of`` make one.  Rows are float32, or float64 where a module is.
 
     Attributes
     ----------
@@ -84,12 +80,12 @@ class Model:
     def _sizes(self) -> list[int]:
         return [tensor.numel() for tensor in self._travelling.values()]
 
-    @cached_property
+    @property
     def size(self) -> int:
         """Length P of a row."""
         return sum(self._sizes)
 
-    @cached_property
+    @property
     def n_parameters(self) -> int:
         """Numbers of a row that are parameters; they come first."""
         return sum(self._sizes[: self.n_parameter_tensors])
@@ -119,8 +115,8 @@ class Model:
         layers = list(self.layers or [nn.Identity()])
         flat = len(self.input_shape) == 1
         if isinstance(layers[0], nn.Flatten):
-            flat = (layers[0].start_dim, layers[0].end_dim) == (1, -1)
-            layers.pop(0)
+            first = layers.pop(0)
+            flat = (first.start_dim, first.end_dim) == (1, -1)
         kinds = [type(layer) for layer in layers]
         biased = all(layer.bias is not None for layer in layers if isinstance(layer, nn.Linear))
         return flat and biased and kinds == [nn.Linear, nn.ReLU] * (len(kinds) // 2) + [nn.Linear]
@@ -138,7 +134,7 @@ class Model:
         def note(part: nn.Module, given: Any, out: Any) -> None:
             sizes.append(out.numel() // len(self.example) if isinstance(out, Tensor) else 1)
 
-        own = self._copy(False).module
+        own = copy.deepcopy(self.module)
         for part in own.modules():
             part.register_forward_hook(note)
         with torch.no_grad():
@@ -154,16 +150,6 @@ class Model:
     def stackable_in_training(self) -> bool:
         """Whether it does in training: without chance, and each sample by itself."""
         return self._runs_stacked(self.copied(training=True))
-
-    @cached_property
-    def refuses_one_sample(self) -> str:
-        """What it says of a batch of one sample in training; empty if it takes one."""
-        try:
-            with torch.no_grad(), torch.random.fork_rng():
-                self.copied(training=True).module(self.example[:1].clone())
-        except ValueError as error:  # of BatchNorm
-            return str(error)
-        return ""
 
     def _runs_stacked(self, own: Model) -> bool:
         row = self.row(self.module, others=True).to(self.example.device)
@@ -185,15 +171,8 @@ class Model:
 
         A call changes nothing in a chain, so one copy serves all.
         """
-        if self.layers is not None:
-            return self._in_training if training else self
-        return self._copy(training)
-
-    @cached_property
-    def _in_training(self) -> Model:
-        return self._copy(True)
-
-    def _copy(self, training: bool) -> Model:
+        if self.layers is not None and not training:
+            return self
         shared: dict[int, Tensor] = {id(tensor): tensor for tensor in self.module.parameters()}
         shared |= {id(tensor): tensor for tensor in self._travelling.values()}
         return replace(self, module=copy.deepcopy(self.module, shared).train(training))
@@ -254,21 +233,20 @@ class Model:
     def row(self, given: Any, name: str = "state", *, others: bool = False) -> Tensor:
         """The row ``[P]`` of a module, a state_dict, a checkpoint's path or a vector.
 
-        Tensors are found by key.  A missing key is refused, and so is one that the module does
-        not have, or that does not travel unless `others` may be there.
+        Keys that do not travel are refused, unless `others` may be there.
         """
         given = state_of(given)
         if isinstance(given, list | tuple) and any(np.ndim(one) for one in given):
             raise ValueError(
-                f"{name} is {brief(given)} without names; give dict(zip(keys, arrays)), where keys "
-                "are those of module.state_dict() in the order in which the arrays were made"
+                f"{name} is {brief(given)} without names; give dict(zip(module.state_dict(), "
+                f"arrays))"
             )
         if not isinstance(given, Mapping):
             vector = real_tensor(name, given).to(self.row_dtype)
             if tuple(vector.shape) != (self.size,):
                 raise ValueError(
-                    f"{name} has shape {tuple(vector.shape)}; ({self.size},) is expected for "
-                    f"{self.name}, or a state_dict, whose keys say what is what"
+                    f"{name} has shape {tuple(vector.shape)}; expected ({self.size},), or a "
+                    f"state_dict"
                 )
             return vector
         state, tied = self.module.state_dict(keep_vars=True), self._tied
@@ -280,7 +258,7 @@ class Model:
         if missing or extra:
             raise ValueError(
                 f"{name} is no state of {self.name}: missing keys {_few(missing)}, keys too many "
-                f"{_few(extra)}{_prefix(extra, state)}"
+                f"{_few(extra)}"
             )
         parts = []
         for key, like in self._travelling.items():
@@ -345,18 +323,6 @@ def _few(names: Sequence[str]) -> str:
     return f"{list(names[:5])}{' ...' if len(names) > 5 else ''}"
 
 
-def _prefix(extra: Sequence[str], known: Collection[str]) -> str:
-    """What to say where a wrapper has put the same text before every key."""
-    heads = [extra[0].removesuffix(key) for key in known if extra and extra[0].endswith(key)]
-    for head in filter(None, heads):
-        if all(key.startswith(head) and key.removeprefix(head) in known for key in extra):
-            return (
-                f": take {head!r} off, which a wrapper has put before them (of a DataParallel give "
-                "model.module.state_dict())"
-            )
-    return ""
-
-
 def _travels(tensor: Any) -> bool:
     """Whether a server averages it: floating-point, and no mask of infinities among the buffers."""
     if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
@@ -364,31 +330,15 @@ def _travels(tensor: Any) -> bool:
     return isinstance(tensor, nn.Parameter) or bool(tensor.isfinite().all())
 
 
-#: what torch raises of a file that holds no checkpoint
-_NO_CHECKPOINT = (OSError, EOFError, RuntimeError, ValueError, UnpicklingError, struct.error)
-
-
 def state_of(given: Any, name: str = "state") -> Any:
     """Return the state_dict of a module or of a checkpoint's path; other things as they are."""
     if isinstance(given, str | os.PathLike):
         try:
-            given = torch.load(given, map_location="cpu", weights_only=True)
-        except _NO_CHECKPOINT as error:
+            return torch.load(given, map_location="cpu", weights_only=True)
+        except Exception as error:  # of a dozen kinds
             told = str(error).partition("\n")[0]
             raise ValueError(f"{name} is the path {given!s}, no checkpoint: {told}") from error
-    if isinstance(given, nn.Module):
-        return _unwrapped("a model", given).state_dict()
-    if isinstance(given, Mapping):
-        inner = [value for value in given.values() if _holds_tensors(value)]
-        if len(inner) == 1 and not _holds_tensors(given):
-            return inner[0]  # a checkpoint that holds a state_dict beside that of an optimiser
-    return given
-
-
-def _holds_tensors(given: Any) -> bool:
-    return isinstance(given, Mapping) and any(
-        isinstance(v, Tensor | np.ndarray) for v in given.values()
-    )
+    return given.state_dict() if isinstance(given, nn.Module) else given
 
 
 def states_of(given: Any, name: str) -> list[Any]:
@@ -410,24 +360,16 @@ def _alive(states: Sequence[Any]) -> bool:
     """Tell whether the states of all clients share their memory."""
     if not all(isinstance(one, Mapping) for one in states):
         return False
-    held = [
-        [x.data_ptr() for x in one.values() if isinstance(x, Tensor) and x.is_floating_point()]
-        for one in states
-    ]
+    held = [[x.data_ptr() for x in one.values() if isinstance(x, Tensor)] for one in states]
     return bool(held[0]) and all(mine == held[0] for mine in held)
 
 
-def _unwrapped(name: str, module: Any) -> nn.Module:
-    if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        raise ValueError(
-            f"{name} is a {type(module).__name__}, whose keys begin with 'module.'; give what it "
-            "wraps: model.module"
-        )
-    if isinstance(module, type) or not isinstance(module, nn.Module):
-        raise ValueError(
-            f"{name} is {brief(module)}; expected a torch.nn.Module, or a model of fk.build"
-        )
-    return module
+def _module(name: str, given: Any) -> nn.Module:
+    if isinstance(given, nn.Module):
+        return given
+    raise ValueError(
+        f"{name} is {brief(given)}; expected a torch.nn.Module, or a model of fk.build"
+    )
 
 
 def model_of(
@@ -438,7 +380,7 @@ def model_of(
     base: State | None = None,
     trained_only: bool = False,
 ) -> Model:
-    """Take a torch module as a model.
+    """Take a torch module as a model, which starts from the module's own state.
 
     Parameters
     ----------
@@ -457,29 +399,17 @@ def model_of(
     Returns
     -------
     Model
-        It starts from the module's own state.
-
-    Raises
-    ------
-    ValueError
-        If the module has no such state, or fails on the samples.
     """
     if isinstance(module, Model):
         return module
-    module = _unwrapped("model", module)
-    name, x = type(module).__name__, as_tensor("x", x)
+    own = copy.deepcopy(_module("model", module))
+    name, x, state = type(module).__name__, as_tensor("x", x), own.state_dict(keep_vars=True)
     if x.dim() < 1 or not len(x):
         raise ValueError(f"x has shape {tuple(x.shape)}; [N, ...] with N >= 1 samples is expected")
-    own = _copied(module)
-    state = own.state_dict(keep_vars=True)
     wanted = _travelling(own, keys, trained_only)
-    if not wanted and keys is not None:
-        raise ValueError(
-            f"the states of the clients have no key of {name}, whose keys are {_few(list(state))}: "
-            f"{_few(list(keys))}{_prefix(list(keys), state)}"
-        )
     if not wanted:
-        lacking = "trained parameters" if trained_only else "parameters"
+        lacking = f"key among {_few(list(keys))}" if keys is not None else "parameters"
+        lacking = "trained parameters" if trained_only else lacking
         raise ValueError(
             f"the module {name} has no {lacking} that could travel: all its models would be equal"
         )
@@ -489,7 +419,7 @@ def model_of(
     example = x[:2].cpu().clone() if len(x) > 1 else x[:1].cpu().repeat(2, *[1] * (x.dim() - 1))
     if example.is_floating_point():
         held = (t.dtype for t in chain(own.parameters(), own.buffers()) if t.is_floating_point())
-        example = example.to(next(held))
+        example = example.to(next(held, torch.float32))
     device = next(tensor.device for tensor in state.values() if isinstance(tensor, Tensor))
     own = own.to("cpu") if device.type != "cpu" else own
     try:
@@ -498,7 +428,7 @@ def model_of(
     except Exception as error:  # whatever a stranger's module raises
         raise ValueError(
             f"the module {name} fails on inputs of shape {tuple(example.shape)} and type "
-            f"{example.dtype}: {error}{_arriving(own, x)}"
+            f"{example.dtype}: {error}"
         ) from error
     if not isinstance(out, Tensor) or out.dim() < 1 or len(out) != len(example):
         raise ValueError(f"the module {name} returns no tensor [N, ...] for N samples")
@@ -510,18 +440,13 @@ def states_only(module: nn.Module | Model, keys: Collection[str] | None = None) 
     """A model that turns states into rows and back, of which no samples are known."""
     if isinstance(module, Model):
         return module
-    own = _unwrapped("model", module)
-    wanted = tuple(_travelling(own, keys, False))
-    return Model(type(own).__name__, own, wanted, torch.zeros(2, 1), ())
+    wanted = tuple(_travelling(_module("model", module), keys, False))
+    return Model(type(module).__name__, module, wanted, torch.zeros(2, 1), ())
 
 
 def _travelling(module: nn.Module, keys: Collection[str] | None, trained_only: bool) -> list[str]:
     """The keys of what travels, parameters first, or of the part of it that has these `keys`."""
     state = module.state_dict(keep_vars=True)
-    wrong = [k for k, tensor in state.items() if isinstance(tensor, Tensor) and tensor.is_complex()]
-    if wrong:
-        name = type(module).__name__
-        raise ValueError(f"{name} has complex numbers ({_few(wrong)}), which are not averaged")
     wanted = [k for k, p in module.named_parameters() if p.requires_grad or not trained_only]
     wanted += [k for k, _ in module.named_buffers() if k in state and _travels(state[k])]
     if keys is None:
@@ -530,62 +455,19 @@ def _travelling(module: nn.Module, keys: Collection[str] | None, trained_only: b
     return [key for key in wanted if id(state[key]) in names]
 
 
-def _copied(module: nn.Module) -> nn.Module:
-    """A copy; what a hook of weight_norm computed, which torch does not copy, is detached."""
-    computed = (t for part in module.modules() for t in vars(part).values())
-    memo = {id(t): t.detach() for t in computed if isinstance(t, Tensor) and not t.is_leaf}
-    return copy.deepcopy(module, memo)
-
-
-def _arriving(module: nn.Module, x: Tensor) -> str:
-    """What to say of samples that arrive in another form than a module expects."""
-    if not x.is_floating_point():
-        return "; if these are no indices, pass x.float()"
-    if x.dim() == 4 and x.shape[3] in (1, 3) and x.shape[1] > 3:
-        return "; torch takes images [N, C, H, W]: pass x.permute(0, 3, 1, 2)"
-    flattens = any(isinstance(part, nn.Flatten) for part in module.modules())
-    if x.dim() != 4 or x.shape[1:3] != (1, 1) or flattens:
-        return ""
-    return f"; samples arrive as [N, 1, 1, {x.shape[3]}]: begin with torch.nn.Flatten()"
-
-
 def classifier(name: str, module: nn.Module, x: Tensor) -> Model:
     """The model of a module that clients train, or say why they cannot."""
-    held = [*_unwrapped(name, module).named_parameters()]
-    if wrong := [part for part, p in held if not p.isfinite().all()]:
-        raise ValueError(
-            f"{name} has a NaN or an infinity in its parameters ({', '.join(wrong[:5])})"
-        )
-    # an infinity may be meant, as in the mask of an attention
-    if wrong := [part for part, b in module.named_buffers() if b.isnan().any()]:
-        raise ValueError(f"{name} has a NaN in its buffers ({', '.join(wrong[:5])})")
+    held = chain(_module(name, module).named_parameters(), module.named_buffers())
+    if wrong := [part for part, tensor in held if tensor.isnan().any()]:
+        raise ValueError(f"{name} has a NaN in {', '.join(wrong[:5])}")
     made = model_of(module, x, trained_only=True)
-    doubt_probabilities(made)
-    if made.output_shape == (1,):
-        raise ValueError(
-            f"{made.name} gives one logit, and a federation trains by cross-entropy, which needs "
-            "one for each class: end in torch.nn.Linear(..., 2)"
-        )
-    if len(made.output_shape) != 1:
+    if len(made.output_shape) != 1 or made.n_classes == 1:
         raise ValueError(
             f"{made.name} gives outputs of shape {(len(made.example), *made.output_shape)}; a "
-            f"federation trains classifiers, whose outputs are [N, classes]"
-            f"{_arriving(module, x)}"
+            "federation trains classifiers by cross-entropy, whose outputs are [N, classes], one "
+            "logit for each class: begin with torch.nn.Flatten(), end in torch.nn.Linear"
         )
     return made
-
-
-def doubt_probabilities(model: Model) -> None:
-    """Warn of a module whose first outputs are those of a softmax."""
-    with torch.no_grad():
-        outputs = model.module(model.example.clone())
-    several = outputs.dim() == 2 and outputs.shape[1] > 1
-    sums = outputs.sum(dim=-1)
-    if several and bool((outputs >= 0).all() and ((sums - 1).abs() < 1e-4).all()):
-        warn(
-            f"{model.name} gives probabilities, and the cross-entropy takes logits: leave out the "
-            "softmax"
-        )
 
 
 # ------------------------------------------------------------------------- networks by name
@@ -607,11 +489,6 @@ def build(name: str, input_shape: tuple[int, int, int], n_classes: int) -> Model
     Returns
     -------
     Model
-
-    Raises
-    ------
-    ValueError
-        If the name is unknown, or the images are too small for the network.
     """
     if np.shape(input_shape) != (3,):
         raise ValueError(f"input_shape is {input_shape!r}; expected (channels, height, width)")
@@ -619,32 +496,30 @@ def build(name: str, input_shape: tuple[int, int, int], n_classes: int) -> Model
     shape = (channels, height, width)
     whole("n_classes", n_classes, 2)
     least = min(height, width)
+    fewest = {"lenet5": 4, "cnn": 4, "resnet18": 8, "resnet20": 4}.get(str(name), 1)
+    if least < fewest:
+        raise ValueError(
+            f"images are {height} x {width}; {name} needs at least {fewest} x {fewest}: choose "
+            f"an mlp"
+        )
     with torch.random.fork_rng(devices=[]):  # torch draws numbers that nobody uses
         if re.fullmatch(r"mlp(-[1-9]\d*)+", str(name)):
             widths = [int(part) for part in name.split("-")[1:]]
             layers = _mlp([math.prod(shape), *widths, n_classes])
         elif name == "lenet5":  # 28 x 28 becomes the original's 32 x 32; small images are padded
             pads = (2 if least < 32 else 0), (0 if least >= 28 else 2)
-            layers = _convolutional(name, shape, [6, 16], pads, [120, 84, n_classes])
+            layers = _convolutional(shape, [6, 16], pads, [120, 84, n_classes])
         elif name == "cnn":
-            layers = _convolutional(name, shape, [32, 64], (2, 2), [512, n_classes])
+            layers = _convolutional(shape, [32, 64], (2, 2), [512, n_classes])
         elif name == "resnet18":
-            layers = _resnet(name, shape, n_classes, (64, 128, 256, 512), blocks=2, groups=32)
+            layers = _resnet(shape, n_classes, (64, 128, 256, 512), blocks=2, groups=32)
         elif name == "resnet20":
-            layers = _resnet(name, shape, n_classes, (16, 32, 64), blocks=3, groups=8)
+            layers = _resnet(shape, n_classes, (16, 32, 64), blocks=3, groups=8)
         else:
             raise ValueError(f"name is {name!r}, an unknown architecture; expected one of {_KNOWN}")
     module = nn.Sequential(*layers).eval().requires_grad_(False)
     keys = tuple(key for key, _ in module.named_parameters())
     return Model(name, module, keys, torch.zeros(2, *shape), (n_classes,))
-
-
-def _small(name: str, shape: Sequence[int], least: int) -> None:
-    if min(shape[1:]) < least:
-        raise ValueError(
-            f"images are {shape[1]} x {shape[2]}; {name} needs at least {least} x {least}: choose "
-            "an mlp, or enlarge the images"
-        )
 
 
 def _mlp(sizes: Sequence[int]) -> list[nn.Module]:
@@ -655,14 +530,12 @@ def _mlp(sizes: Sequence[int]) -> list[nn.Module]:
 
 
 def _convolutional(
-    name: str,
     shape: tuple[int, int, int],
     channels: Sequence[int],
     paddings: Sequence[int],
     widths: Sequence[int],
 ) -> list[nn.Module]:
     """5 x 5 convolutions with 2 x 2 max pooling and ReLU, then an MLP."""
-    _small(name, shape, 4)
     layers: list[nn.Module] = []
     c_in, height, width = shape
     for c_out, padding in zip(channels, paddings, strict=True):
@@ -694,7 +567,6 @@ class _Block(nn.Module):
 
 
 def _resnet(
-    name: str,
     shape: tuple[int, int, int],
     n_classes: int,
     widths: Sequence[int],
@@ -702,7 +574,6 @@ def _resnet(
     groups: int,
 ) -> list[nn.Module]:
     """ResNet for small images: 3 x 3 stem, basic blocks, stride 2 between stages."""
-    _small(name, shape, 2 ** (len(widths) - 1))
     stem = nn.Conv2d(shape[0], widths[0], 3, padding=1, bias=False)
     layers: list[nn.Module] = [stem, nn.GroupNorm(groups, widths[0]), nn.ReLU()]
     c_in = widths[0]

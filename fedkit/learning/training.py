@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedkit.checks import having, real, whole
+from fedkit.checks import brief, having, real, whole
 from fedkit.learning.device import find_device, for_each, samples_of
 from fedkit.learning.models import Model
 
-__all__ = ["LocalSGD", "check_batches", "train_clients"]
+__all__ = ["LocalSGD", "train_clients"]
 
 Data = tuple[Tensor, Tensor]
 Batch = tuple[Tensor, Tensor, Tensor]  # images, labels, weights of the samples
@@ -28,19 +28,14 @@ class LocalSGD:
 
     Parameters
     ----------
-    lr : float
-        Learning rate.
-    momentum, weight_decay : float
+    lr, momentum, weight_decay : float
         As in ``torch.optim.SGD`` (no dampening, no Nesterov).
     batch_size : int
         Samples per step; the last batch of an epoch may be smaller.
-    epochs : int
-        Passes over the client's data, each in a fresh random order.
-    steps : int, optional
-        Exactly this many steps instead of `epochs`; the passes go on until they are done.
+    epochs, steps : int
+        Passes over the client's data, each in a fresh random order, or exactly so many steps.
     proximal : float
-        mu of FedProx (Li et al., 2020, Eq. 2): adds ``mu / 2 ||w - w_0||^2`` to the loss, w_0 the
-        parameters that the client received.
+        mu of FedProx (Li et al., 2020, Eq. 2): adds ``mu / 2 ||w - w_0||^2`` to the loss.
     """
 
     lr: float
@@ -91,33 +86,25 @@ def train_clients(
     Parameters
     ----------
     model : Model
-        Of ``fk.build`` or ``fk.model_of``.  It trains in training mode: batches give BatchNorm
-        its statistics, which are part of the rows, and dropout draws from a client's own stream.
+        It trains in training mode: batches give BatchNorm its statistics, which are part of the
+        rows, and dropout draws from a client's own stream.
     start : tensor ``[S, P]``
         Row that each client receives.
     datasets : sequence of S pairs ``(x_i, y_i)``, or of DataLoaders or Datasets
-        Samples ``[n_i, ...]`` and labels int64 ``[n_i]``.  A client without data is returned
-        unchanged.
+        Samples ``[n_i, ...]`` and labels int64 ``[n_i]``; who has none is returned unchanged.
     config : LocalSGD
     rngs : sequence of S numpy generators
-        Client i's batches come from ``rngs[i]`` alone, so its result does not depend on the
-        other clients or on the device, up to rounding.
+        Client i's batches come from ``rngs[i]`` alone.
     device : optional
-        Where to train; CUDA if there is one, otherwise the CPU.
+        CUDA if there is one, otherwise the CPU.
 
     Returns
     -------
     tensor ``[S, P]`` on the CPU.  Parameters that overflowed are returned as they are.
-
-    Raises
-    ------
-    ValueError
-        If models, data and generators do not match, or a batch of one is left for BatchNorm.
     """
     having("model", model, "copied", "keys")
     datasets = [samples_of(*own if isinstance(own, tuple) else (own,)) for own in datasets]
     _check(model, start, datasets, rngs)
-    check_batches(model, config, [len(y) for _, y in datasets])
     where = find_device(device)
     model = model.on(where)
     result = start.detach().to("cpu", model.row_dtype, copy=True)
@@ -153,20 +140,7 @@ def _chance(rng: np.random.Generator, device: torch.device, needed: bool) -> Ite
         yield
 
 
-def check_batches(model: Model, config: LocalSGD, sizes: Sequence[int]) -> None:
-    """Refuse a batch of one sample where a network cannot train on it (BatchNorm)."""
-    lonely = [i for i, n in enumerate(sizes) if n and 1 in (n, n % config.batch_size or 2)]
-    lonely += [i for i, n in enumerate(sizes) if n and config.batch_size == 1]
-    if lonely and model.refuses_one_sample:
-        raise ValueError(
-            f"client {lonely[0]} with {sizes[lonely[0]]} samples has a batch of one, on which "
-            f"{model.name} cannot train ({model.refuses_one_sample}); choose a batch_size other "
-            f"than {config.batch_size}"
-        )
-
-
-# Bytes of parameters of one stack on a CPU: above this, stacked clients evict each other's
-# weights from the L2 cache and training one by one is as fast (``benchmarks.speed``).
+# Bytes of parameters of one stack: on a CPU larger ones leave its L2 cache (``benchmarks.speed``).
 _CPU_STACK_BYTES = 1 << 23
 _CUDA_STACK_BYTES = 1 << 33
 
@@ -188,26 +162,24 @@ def _check(
 ) -> None:
     if not isinstance(start, Tensor) or start.dim() != 2 or start.shape[1] != model.size:
         raise ValueError(
-            f"start has shape {np.shape(start)}; [S, {model.size}] is expected for "
-            f"{model.name}: repeat one model with start.expand(S, -1)"
+            f"start has shape {np.shape(start)}; expected [S, {model.size}]: start.expand(S, -1)"
         )
     if not len(start) == len(datasets) == len(rngs):
         raise ValueError(
-            f"{len(start)} models, {len(datasets)} data sets and {len(rngs)} generators were "
-            "given; one of each per client is expected"
+            f"{len(start)} models, {len(datasets)} data sets and {len(rngs)} generators; "
+            f"expected one of each per client"
         )
+    classes = model.n_classes
     for i, (x, y) in enumerate(datasets):
         if len(x) != len(y) or (len(y) and tuple(x.shape[1:]) != model.input_shape):
             raise ValueError(
-                f"datasets[{i}] has images {tuple(x.shape)} and {len(y)} labels; "
-                f"[n, {', '.join(map(str, model.input_shape))}] and n labels are expected"
+                f"datasets[{i}] has images {tuple(x.shape)} and {len(y)} labels; expected "
+                f"{[len(y), *model.input_shape]}"
             )
-        if y.is_floating_point():
-            raise ValueError(f"datasets[{i}] has labels of {y.dtype}; whole numbers are expected")
-        if len(y) and (int(y.min()) < 0 or int(y.max()) >= model.n_classes):
+        if y.is_floating_point() or (len(y) and not 0 <= int(y.min()) <= int(y.max()) < classes):
             raise ValueError(
-                f"datasets[{i}] has labels in [{int(y.min())}, {int(y.max())}]; 0 to "
-                f"{model.n_classes - 1} are expected"
+                f"datasets[{i}] has labels {brief(y)}; expected whole numbers from 0 to "
+                f"{classes - 1}"
             )
 
 
@@ -285,8 +257,7 @@ def _autograd_step(model: Model, config: LocalSGD, batch: Batch, state: State) -
 def _dense_step(model: Model, config: LocalSGD, batch: Batch, state: State) -> None:
     """One step of a multi-layer perceptron, with the update inside the gradient's product.
 
-    ``W <- (1 - lr (wd + mu)) W - lr G' X`` is one call, so no gradient is written to memory and
-    read again: on a CPU that is half of the traffic of a step.
+    ``W <- (1 - lr (wd + mu)) W - lr G' X`` is one call: no gradient is written to memory.
     """
     x, y, share = batch
     inputs = [x.flatten(2)]
@@ -297,33 +268,24 @@ def _dense_step(model: Model, config: LocalSGD, batch: Batch, state: State) -> N
     delta = torch.softmax(inputs.pop(), dim=-1)
     delta.scatter_add_(2, y[..., None], delta.new_full((*y.shape, 1), -1.0))
     delta *= share[..., None]
-    decay = config.weight_decay + config.proximal
-    keep, pull = 1 - config.lr * decay, config.lr * config.proximal
+    lr, decay = config.lr, config.weight_decay + config.proximal
+    keep = 1 - lr * decay
     for i in range(len(state) - 2, -1, -2):
         below = inputs.pop()
         # The gradient of the inputs needs the weights as they were.
         upper = torch.bmm(delta, state[i][0]) if i else delta
         for (w, v, w0), left in ((state[i], delta.transpose(1, 2)), (state[i + 1], None)):
-            right = delta if left is None else below
+            target, beta, alpha = (v, config.momentum, 1.0) if config.momentum else (w, keep, -lr)
+            if left is None:  # of a bias
+                target.mul_(beta).add_(delta.sum(1), alpha=alpha)
+            else:
+                target.baddbmm_(left, below, beta=beta, alpha=alpha)
             if config.momentum:
-                _add_gradient(v, left, right, config.momentum, 1.0)
                 if decay:
                     v.add_(w, alpha=decay)
                 if config.proximal:
                     v.sub_(w0, alpha=config.proximal)
-                w.sub_(v, alpha=config.lr)
-            else:
-                _add_gradient(w, left, right, keep, -config.lr)
-                if config.proximal:
-                    w.add_(w0, alpha=pull)
+                w.sub_(v, alpha=lr)
+            elif config.proximal:
+                w.add_(w0, alpha=lr * config.proximal)
         delta = upper * (below > 0) if i else upper
-
-
-def _add_gradient(
-    target: Tensor, left: Tensor | None, right: Tensor, beta: float, alpha: float
-) -> None:
-    """``target <- beta target + alpha gradient``; the bias's gradient has no left factor."""
-    if left is not None:
-        target.baddbmm_(left, right, beta=beta, alpha=alpha)
-    else:
-        target.mul_(beta).add_(right.sum(1), alpha=alpha)

@@ -53,13 +53,8 @@ def _best(pool: IntArray, scores: FloatArray, k: int, rng: np.random.Generator) 
 class PowerOfChoice:
     """The k clients with the largest local loss among d candidates (Cho et al. 2022).
 
-    Candidates are drawn without replacement with probability proportional to their data.
-
-    Parameters
-    ----------
-    decay : float
-        d starts at all clients and is multiplied by this after each round, down to k (FedMS,
-        section 5.1).
+    Candidates are drawn without replacement with probability proportional to their data.  d starts
+    at all clients and is multiplied by `decay` after each round, down to k (FedMS, section 5.1).
     """
 
     decay: float = 1.0
@@ -83,17 +78,13 @@ class FedEMD:
     """Clients with rare labels early, others later (Huang et al. 2022).
 
     ``P_k(t) = softmax(emd_g[k] - t beta emd_c[k])``: emd_g is the distance of the client's label
-    distribution from everybody's, emd_c that from the labels of the data selected so far.
+    distribution from everybody's, emd_c that from the labels of the data selected so far: half the
+    L1 distance of the histograms, over its maximum over the clients with data.
 
     Parameters
     ----------
     beta : float
         Distance coefficient.
-
-    Notes
-    -----
-    Between classes, which have no order, the earth mover's distance is half the L1 distance of the
-    histograms.  Both distances are divided by their maximum over the clients with data.
     """
 
     beta: float = 0.01
@@ -121,12 +112,7 @@ class FedEMD:
 class RunningValue:
     """``phi <- alpha phi + (1 - alpha) s`` for participants: what S-FedAvg and GreedyFed keep.
 
-    Parameters
-    ----------
-    alpha : float
-        Decay.
-    start : {"uniform", "first"}
-        The value before the first round: 1 / n (S-FedAvg), or the first value itself (GreedyFed).
+    The value before the first round is 1 / n ("uniform", S-FedAvg), or the first one (GreedyFed).
     """
 
     alpha: float = 0.7
@@ -175,10 +161,8 @@ class Oracle:
 
     Parameters
     ----------
-    favourites : tuple of int
-        Clients that take part in every round (at most k of them, at random).
-    excluded : tuple of int
-        Clients that never do.
+    favourites, excluded : tuple of int
+        Clients that take part in every round (at most k of them, at random), and that never do.
     """
 
     favourites: tuple[int, ...] = ()
@@ -256,15 +240,13 @@ class CosineValues:
 class RunningCosine:
     """CGSV's importances: ``r <- alpha r + (1 - alpha) psi``, at least `floor`, then normalised.
 
+    The sum of the participants' importances stays what it was.  They start as the shares of the
+    data.
+
     Parameters
     ----------
     alpha, floor : float
         Decay, and the least importance.
-
-    Notes
-    -----
-    Where not all clients take part, the rule runs among those who do, and the sum of their
-    importances stays what it was.  They start as the shares of the data.
     """
 
     alpha: float = 0.95

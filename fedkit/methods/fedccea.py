@@ -20,7 +20,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.checks import choice, function, having, numbers, one_line, real, vector, warn, whole
+from fedkit.checks import (
+    brief,
+    choice,
+    function,
+    having,
+    numbers,
+    one_line,
+    real,
+    vector,
+    warn,
+    whole,
+)
 from fedkit.federated.federation import Federation
 from fedkit.federated.policies import positive_shares
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
@@ -68,24 +79,13 @@ class Simulations:
         sizes, accuracy = numbers("sizes", self.sizes), numbers("accuracy", self.accuracy)
         if sizes.ndim != 3 or not sizes.size or accuracy.shape != sizes.shape[:2]:
             raise ValueError(
-                f"sizes have shape {sizes.shape} and accuracy {accuracy.shape}; expected (S, R, n) "
-                "and (S, R), and none of the three may be 0"
+                f"sizes are {brief(sizes)}, accuracy {brief(accuracy)}; expected [S, R, n], [S, R]"
             )
-        if not (np.isfinite(sizes).all() and (sizes >= 0).all() and np.isfinite(accuracy).all()):
-            raise ValueError(
-                "sizes hold a negative number, or sizes or accuracy one that is not finite"
-            )
-        if sizes.mean(axis=2).max() > 1 + 1e-9:  # the whole federation's is 1
-            raise ValueError(
-                "sizes use more than all data in a round: divide the numbers of samples by the "
-                "mean size of a client, as fedkit.methods.simulate does"
-            )
+        known = np.isfinite(sizes).all() and np.isfinite(accuracy).all() and (sizes >= 0).all()
+        if not known or sizes.mean(axis=2).max() > 1 + 1e-9:  # the whole federation's is 1
+            raise ValueError("sizes must be finite, from 0, and divided by a client's mean size")
         if not -1e-9 <= accuracy.min() <= accuracy.max() <= 1 + 1e-9:
-            worst = accuracy.flat[np.abs(accuracy - 0.5).argmax()]
-            raise ValueError(
-                f"an accuracy is {worst:g}; expected scores in [0, 1]: divide percentages by 100, "
-                "and a loss is none"
-            )
+            raise ValueError(f"accuracy reaches {accuracy.max():g}; expected scores in [0, 1]")
         object.__setattr__(self, "sizes", sizes)
         object.__setattr__(self, "accuracy", accuracy)
 
@@ -128,12 +128,8 @@ def simulate(
 
     Parameters
     ----------
-    federation, architecture, local, seed
+    federation, architecture, local, seed, device, progress
         As in ``fedkit.federated.train_with_sizes``.
-    device : str or torch.device, optional
-        CUDA by default if there is one.
-    progress : bool
-        Show a bar.
     simulations, rounds : int
         S and R.
     train : callable
@@ -166,14 +162,8 @@ class AccuracyApproximation:
     """The AAM: shared weights, then two fully connected layers (section 3.2.1, appendix A).
 
     The only non-linearity stands behind the "shared" weights, or behind the first fully "connected"
-    layer.
-
-    Attributes
-    ----------
-    weights : tensor [P], or [K, P] of K networks side by side
-        All of them in one row; what follows are views of it.
-    quality, inner, inner_bias, outer, outer_bias : tensors [n], [R, H], [H], [H] and []
-        omega, at least 0, and the connected layers.
+    layer.  `weights`, [P], or [K, P] of K networks, are `quality`, omega, at least 0, [n]; `inner`
+    and its bias, [R, H] and [H]; `outer` and its bias, [H] and [].
     """
 
     def __init__(
@@ -273,8 +263,8 @@ class Fit:
     predicted : float64[S, R]
         Approximated accuracies.
     per_round : float64[R] or None
-        a: what a round adds to the accuracies that follow, per unit of its sigmoid (None with the
-        sigmoid behind the nodes).  Where its sum is negative, a larger quality is a *worse* client.
+        a: what a round adds per unit of its sigmoid (None with the sigmoid behind the nodes).
+        Where its sum is negative, a larger quality is a *worse* client.
     predict : callable or None
         Maps other scaled sizes, float64[S, R, n], to approximated accuracies, float64[S, R].
     """
@@ -318,12 +308,6 @@ def fit_aam(
         Of Adam; the rate falls to 0.
     seed : int
         Root seed of initial weights and batches.
-
-    Raises
-    ------
-    ValueError
-        If there are too few simulations, the sizes or the accuracies of every round are all alike,
-        or Adam diverges.
     """
     having("simulations", simulations, "sizes", "accuracy")
     choice("sigmoid", sigmoid, ("shared", "connected"))
@@ -335,8 +319,7 @@ def fit_aam(
     fewest = fewest_simulations(clients, rounds)
     if s < fewest:
         raise ValueError(
-            f"{s} simulations of {rounds} rounds for {clients} clients; take at least {fewest} "
-            "simulations"
+            f"{s} simulations of {rounds} rounds for {clients} clients; take at least {fewest}"
         )
     for name, array in (("sizes", x), ("accuracies", y)):
         if not np.ptp(array, axis=0).any():

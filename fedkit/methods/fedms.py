@@ -16,7 +16,7 @@ from torch import Tensor
 from fedkit.checks import choice, having, real, vector, whole
 from fedkit.estimators import Estimator, estimate_many
 from fedkit.estimators.accumulators import MeanAccumulator
-from fedkit.estimators.driver import Budget, Count, Requests
+from fedkit.estimators.driver import Budget, Count, Requests, Rng
 from fedkit.estimators.walks import RunningMeans, check_size, guided_orders, walk
 from fedkit.federated.policies import top
 from fedkit.federated.rounds import ClientTable, Round, Strategy
@@ -67,13 +67,7 @@ class MaverickMR(_ClassWise):
         # a lone client's v(N) is asked for twice, and neither time is free
         return 2**n_players - (count == "calls" and n_players > 1)
 
-    def sample(
-        self,
-        n_players: int,
-        rng: np.random.Generator,
-        accumulator: CoresetAccumulator,
-        budget: Budget,
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         yield ends(n_players)  # seen first, everybody is the coreset where no other is better
         utilities = yield all_coalitions(n_players)
         accumulator.exact = semivalue(table_game(utilities), shapley_weights(n_players))
@@ -101,13 +95,7 @@ class MaverickTMR(_ClassWise):
     def minimum(self, n_players: int, count: Count) -> int:
         return MaverickMR().minimum(n_players, count)
 
-    def sample(
-        self,
-        n_players: int,
-        rng: np.random.Generator,
-        accumulator: CoresetAccumulator,
-        budget: Budget,
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         empty, grand = yield ends(n_players)
         truncated = bool(distance(grand, empty) <= self.between)  # line 6
         accumulator.info["truncated"] = truncated
@@ -122,8 +110,6 @@ class MaverickTMR(_ClassWise):
 class MaverickGTG(_ClassWise):
     """MS-GTG: guided sampling with two truncations (FedMS, Algorithm 1).
 
-    Each sweep walks through as many permutations as there are clients; each client leads one.
-
     Parameters
     ----------
     between, within : float
@@ -132,8 +118,8 @@ class MaverickGTG(_ClassWise):
     temperature : float
         T of Eq. 10.
     convergence, last : float, int
-        Eq. 11: stop when the mean relative change of the values, weighted with the difficulty of
-        the coreset found so far, from each of the `last` walks before is below `convergence`.
+        Eq. 11: stop when the mean relative change of the difficulty-weighted values from each of
+        the `last` walks before is below `convergence`.
     walks : int, optional
         Exactly this many walks instead of at most ``max(30, 2**n)``.
     """
@@ -152,13 +138,7 @@ class MaverickGTG(_ClassWise):
         whole("last", self.last, 1)
         check_size("walks", self.walks)
 
-    def sample(
-        self,
-        n_players: int,
-        rng: np.random.Generator,
-        accumulator: CoresetAccumulator,
-        budget: Budget,
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         n = n_players
         empty, grand = yield ends(n)  # line 5
         accumulator.info.update(walks=0, converged=True)
@@ -215,8 +195,8 @@ class CoresetAccumulator(MeanAccumulator):
         """Look at evaluated coalitions ``bool[b, n]`` with class accuracies ``[b, classes]``."""
         if accuracies.ndim != 2:
             raise ValueError(
-                f"utilities have shape {accuracies.shape}; Maverick-Shapley needs one per class, "
-                '[B, classes]: use the utility "class_accuracy"'
+                f'utilities have shape {accuracies.shape}; use the utility "class_accuracy": '
+                f"[B, classes]"
             )
         rows = np.flatnonzero(coalitions.any(axis=1))
         if not len(rows):
@@ -272,9 +252,7 @@ def rewards(valuation: Valuation) -> FloatArray:
 # ------------------------------------------------------------------- Algorithm 2: the four policies
 
 
-def sample_by_score(
-    pool: IntArray, scores: FloatArray, k: int, rng: np.random.Generator
-) -> IntArray:
+def sample_by_score(pool: IntArray, scores: FloatArray, k: int, rng: Rng) -> IntArray:
     """Draw k clients one after another, each with probability ``softmax(scores)`` of the rest."""
     # the k largest with Gumbel noise, so that no difference of scores underflows
     return top(pool, scores + rng.gumbel(size=len(pool)), k)
@@ -284,14 +262,13 @@ def sample_by_score(
 class ScoreSelection:
     """Sample clients with probability ``softmax(S beta)`` (FedMS, Eq. 12), all in round 0."""
 
-    def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+    def __call__(self, table: ClientTable, k: int, rng: Rng) -> IntArray:
         pool = table.available
         if table.round == 0:
             return pool
         if "beta" not in table.memory:
             raise ValueError(
-                "ScoreSelection needs the difficulty of classes: give the strategy "
-                "remember=Accumulate(...), as FedMS does"
+                "ScoreSelection needs the difficulty of classes, of remember=Accumulate(...)"
             )
         scores = class_scores(table.values, table.memory["beta"])  # Eq. 9
         return sample_by_score(pool, scores[pool], k, rng)
@@ -377,10 +354,7 @@ class CoresetWeights:
             weights = np.zeros(len(weights))
         elif self.aggregate == "coreset":
             if "coreset kept" not in table.memory:
-                raise ValueError(
-                    "CoresetWeights needs to know whether a coreset holds: give the strategy "
-                    "remember=Accumulate(...), as FedMS does"
-                )
+                raise ValueError("CoresetWeights needs what remember=Accumulate(...) keeps")
             weights = weights * valuation.info["coreset"] * float(table.memory["coreset kept"])
         return r.average(weights / (weights.sum() or 1.0))
 
@@ -388,6 +362,8 @@ class CoresetWeights:
 @dataclass(frozen=True)
 class Accumulate:
     """What the server remembers of a round: S (Eq. 8), beta, and whether the coreset holds.
+
+    A coreset is discarded if its mean class accuracy fell by more than eps_d (section 5.1).
 
     Parameters
     ----------
@@ -398,13 +374,7 @@ class Accumulate:
     rounds : int
         Rounds over which it decays, exponentially, from the initial query on.
     against : {"found", "kept"}
-        Which coreset is the previous one: that of the last round, or the last that was not
-        discarded, whose aggregate is the global model.
-
-    Notes
-    -----
-    A coreset is discarded if d is below minus eps_d, where d is "the class-wise accuracy difference
-    between the coreset and the previous set" (section 5.1); we take the mean over classes.
+        The previous coreset is that of the last round, or the last that was not discarded.
     """
 
     alpha: float = 0.8

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from fedkit.checks import brief, real, vector, warn, whole
 from fedkit.estimators.accumulators import MeanAccumulator
-from fedkit.estimators.driver import Budget, Count, Estimator, Requests
+from fedkit.estimators.driver import Budget, Count, Estimator, Requests, Rng
 from fedkit.estimators.levels import neighbour_marginals, neighbourhoods
 from fedkit.estimators.walks import blocks, check_size, groups
 from fedkit.federated.policies import Estimated, draw
@@ -36,8 +37,9 @@ IntArray = npt.NDArray[np.int64]
 class OwenSampling(Estimator):
     """Owen sampling with eta-truncation (FedOwen, Algorithm 1).
 
-    The game should have ``v(empty) = 0``, which no budget counts, and, for the truncation to mean
-    what the paper says, ``v(N) = 1``: pass ``normalise(game)``.
+    The game should have ``v(empty) = 0`` and, for the truncation, ``v(N) = 1``: pass
+    ``normalise(game)``.  With a budget each level gets an equal share, and what truncation saves of
+    it is re-spent on fresh walks.
 
     Parameters
     ----------
@@ -47,12 +49,6 @@ class OwenSampling(Estimator):
         M, walks per level, for a run without a budget: lines 4 to 20 to the letter.
     eta : float, optional
         Truncation tolerance in [0, 1]; None never truncates.
-
-    Notes
-    -----
-    With a budget each level gets an equal share, what truncation saves of it is re-spent on fresh
-    walks, and a level's sum is divided by the number of its whole walks.  The expectation is that
-    of :meth:`weights`: the Shapley value for Q = 1 alone.
     """
 
     levels: int = 2
@@ -94,9 +90,7 @@ class OwenSampling(Estimator):
         """Divide as line 23: a level's credit by its whole walks M, and the sum of levels by Q."""
         return MeanAccumulator(weights=np.full(self.levels, 1.0 / self.levels))
 
-    def sample(
-        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         """Run lines 1 to 23; the walks of a group advance together, step by step."""
         n, eta = n_players, -np.inf if self.eta is None else self.eta
         outputs: tuple[int, ...] = ()  # of the game; the first answer shows them
@@ -148,10 +142,10 @@ class OwenSampling(Estimator):
 
 @dataclass(frozen=True)
 class OwenTwins(Estimator):
-    """The estimator of FedOwen's text: present/absent twins at Q inclusion levels (Eq. 11).
+    """The estimator of FedOwen's text: present/absent twins at Q inclusion levels (Eq. 10, 11).
 
     A mask at level q is evaluated together with the n coalitions that differ from it by one
-    client, so that every client has the difference of a coalition with it and its twin without it.
+    client.  Under a budget the levels take turns, the lowest first, as long as whole masks fit.
 
     Parameters
     ----------
@@ -159,12 +153,6 @@ class OwenTwins(Estimator):
         Q, the number of inclusion levels q = 1/Q, 2/Q, ..., 1.
     draws : int, optional
         M, masks per level, for a run without a budget.
-
-    Notes
-    -----
-    A mask costs n + 1 evaluations.  Under a budget the levels take turns, the lowest first, as long
-    as whole masks fit.  The expectation is that of :meth:`weights`: the sum of Eq. 10, and not yet
-    its integral.
     """
 
     levels: int = 2
@@ -186,9 +174,7 @@ class OwenTwins(Estimator):
     def accumulator(self, n_players: int) -> MeanAccumulator:
         return MeanAccumulator(np.full(self.levels, 1.0 / self.levels))
 
-    def sample(
-        self, n_players: int, rng: np.random.Generator, accumulator: MeanAccumulator, budget: Budget
-    ) -> Requests:
+    def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         q = np.arange(1, self.levels + 1)[:, None] / self.levels
         for _ in itertools.count() if self.draws is None else range(self.draws):
             masks = rng.random((self.levels, n_players)) < q
@@ -201,6 +187,8 @@ class OwenTwins(Estimator):
 class EpsilonGreedy:
     """FedOwen's hybrid adaptive selection (Algorithm 2, Eq. 13).
 
+    Where fewer than `k` clients have a positive score, all of these and some of the others.
+
     Parameters
     ----------
     epsilon : float
@@ -211,11 +199,6 @@ class EpsilonGreedy:
         Contribution floor `tau`: below it a client's gain counts as 0 and its bonus is scaled.
     low_gain : float
         Scale of the bonus below the floor.
-
-    Notes
-    -----
-    Line 13 leaves the smallest score with probability 0.  Where fewer than `k` clients have a
-    positive one we draw all of these and fill up uniformly from the others.
     """
 
     epsilon: float = 0.1
@@ -249,7 +232,7 @@ class EpsilonGreedy:
             return np.full(len(values), 1 / len(values))  # line 14
         return score / total
 
-    def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+    def __call__(self, table: ClientTable, k: int, rng: Rng) -> IntArray:
         pool = table.available
         whole("k", k, 1)
         if rng.random() < self.epsilon or len(pool) <= k:  # lines 1 and 2
@@ -266,16 +249,12 @@ class EpsilonGreedy:
 
 @dataclass(frozen=True)
 class Softmax:
-    """FedOwen's contribution-weighted aggregation (Eq. 14, 15).
+    """FedOwen's contribution-weighted aggregation over the participants (Eq. 14, 15).
 
     Parameters
     ----------
     scale : float
         Factor before the exponential; the paper has 1.
-
-    Notes
-    -----
-    Eq. 14 sums over all clients; only the participants trained, so the softmax runs over them.
     """
 
     scale: float = 1.0

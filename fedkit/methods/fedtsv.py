@@ -1,12 +1,8 @@
 """FedTSV (Trajectory Shapley Value): clients valued by where their updates lead.
 
-In every round the server takes as many SGD steps on its validation data as a client takes on its
-own; the result is the reference update (Eq. 10).  A coalition is worth more, the closer the mean of
-its updates (Eq. 9) comes to it (Eq. 11).  Values are added up over the rounds (Eq. 12), and the
-positive sums weigh the updates (Eq. 13, Algorithm 2).
-
-No model of a coalition is ever evaluated: the utility depends on the updates through their inner
-products alone, so all ``2^k`` utilities of a round cost one ``(k + 1) x (k + 1)`` Gram matrix.
+In every round the server takes SGD steps on its validation data (Eq. 10).  A coalition is worth
+more, the closer the mean of its updates (Eq. 9) comes to that (Eq. 11); inner products are enough.
+Values are added up over the rounds (Eq. 12), and weigh the updates (Eq. 13, Algorithm 2).
 """
 
 from __future__ import annotations
@@ -54,11 +50,6 @@ def gram_matrix(vectors: Tensor) -> FloatArray:
     Returns
     -------
     float64[m, m]
-
-    Raises
-    ------
-    ValueError
-        If the vectors are no matrix.
     """
     if not isinstance(vectors, Tensor) or vectors.dim() != 2:
         raise ValueError(f"vectors have shape {np.shape(vectors)}; expected a tensor [m, P]")
@@ -110,9 +101,6 @@ def trajectory_game(
 ) -> Game:
     """Return the game of a round: how close a coalition's mean update comes to the reference.
 
-    Inner products are enough, whatever the size of the model (the chapter's theorem "One small
-    matrix is enough").
-
     Parameters
     ----------
     gram : float64[k + 1, k + 1]
@@ -127,11 +115,6 @@ def trajectory_game(
     Returns
     -------
     Game
-
-    Raises
-    ------
-    ValueError
-        If the matrix is none of inner products, or the reference has length zero.
     """
     choice("utility", utility, UTILITIES)
     real("eps", eps, 0.0)
@@ -161,6 +144,9 @@ def trajectory_game(
 class TrajectoryValues:
     """Trajectory Shapley values of a round's participants (FedTSV, section III-A).
 
+    Exact values carry in ``info["closer"]``, bool[k], whose own update alone is worth more than
+    standing still.  Where the reference has length zero or is not finite, every value is zero.
+
     Parameters
     ----------
     estimator : Estimator or None
@@ -169,11 +155,6 @@ class TrajectoryValues:
         Utility evaluations of the estimator per round; None without an estimator.
     utility : {"exponential", "rational", "gaussian", "angular"}
         As in :func:`trajectory_game`.
-
-    Notes
-    -----
-    Exact values carry in ``info["closer"]``, bool[k], whose own update alone is worth more than
-    standing still.  Where the reference has length zero or is not finite, every value is zero.
     """
 
     estimator: Estimator | None = None

@@ -59,11 +59,9 @@ def value(
 
     Parameters
     ----------
-    module, base, trained, sizes, utility, updates, weighting, device
+    module, base, trained, sizes, x, y, utility, updates, weighting, device
         As ``fk.round_game`` takes them: the model, its state that the clients received, what they
-        sent back, and their data sizes.
-    x, y : tensors, arrays or DataLoader, optional
-        Validation data.
+        sent back, their data sizes, and validation data.
     budget : int, optional
         Coalitions that may be evaluated, in the place of the numbers above.
     seed : int
@@ -74,8 +72,7 @@ def value(
     Returns
     -------
     Valuation
-        In the order of the clients and in the utility's units (cosines have none); ``method`` says
-        what was done and ``evaluations`` what it cost.
+        In the order of the clients and in the utility's units (cosines have none).
 
     Examples
     --------
@@ -93,8 +90,8 @@ def value(
     if x is None and not isinstance(module, Evaluator):
         if y is not None or budget is not None or utility != "accuracy":
             raise ValueError(
-                "there is no x, so values would be directions of updates (CGSV), which have no "
-                "utility and no budget; give x with y, or leave utility and budget out"
+                "there is no x, and directions of updates have no utility and no budget; give x "
+                "with y"
             )
         return _by_direction(module, base, trained, updates)
     game = round_game(

@@ -15,7 +15,6 @@ import torch
 from scipy.linalg import lapack
 from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit
-from torch import Tensor
 
 if TYPE_CHECKING:
     from fedkit.methods.fedccea import AccuracyApproximation
@@ -27,16 +26,12 @@ IntArray = npt.NDArray[np.int64]
 #: the network, and its mean squared errors on the way
 Found = tuple["AccuracyApproximation", list[float]]
 
-# The first reading to convergence, by variable projection.
+# The first reading to convergence, by variable projection (Golub and Pereyra 1973).  Up to the
+# constant that the zeros of later rounds add, the fitted accuracy after round r is
 #
-# With the sigmoid behind the shared layer the two linear layers of the AAM are one linear function,
-# so the fitted accuracy after round r is, up to the constant that the zeros of later rounds add,
+#     acc_r = b + sum over rho <= r of a_rho h_rho,      h_rho = sigmoid(x_rho . omega) - 1/2,
 #
-#     acc_r = b + sum over rho <= r of a_rho h_rho,      h_rho = sigmoid(x_rho . omega) - 1/2.
-#
-# For given shared weights omega the best a and b solve a linear least squares problem, whose normal
-# equations need no padded inputs: rounds rho and rho' both reach ``R - max(rho, rho')`` rounds.
-# What remains is a smooth function of omega alone (Golub and Pereyra 1973).
+# and a and b solve a linear least squares problem at given shared weights omega.
 
 #: mean of a round's ``x . omega`` at each start: where the sigmoid is straight, bent, nearly flat
 _STARTS = (0.005, 2.5, 2.5, 5.0, 5.0)
@@ -229,13 +224,15 @@ def train_by_adam(
     targets = torch.from_numpy(accuracy.reshape(-1)).float()
     many = starts[0].like(torch.stack([start.weights for start in starts]))
     many.outer_bias.fill_(float(targets.mean()))
-    step, history = _adam(many.weights), []
+    adam, history = torch.optim.Adam([many.weights]), []
     for epoch in range(epochs):
-        rate = lr * (1 + np.cos(np.pi * epoch / epochs)) / 2
+        adam.param_groups[0]["lr"] = lr * (1 + np.cos(np.pi * epoch / epochs)) / 2
         for batch in torch.from_numpy(rng.permutation(len(targets))).split(ADAM_BATCH):
             weights = many.weights.clone().requires_grad_()
             left = many.like(weights)(inputs[batch]) - targets[batch]
-            step(torch.autograd.grad(left.square().mean(dim=1).sum(), weights)[0], rate)
+            loss = left.square().mean(dim=1).sum()
+            (many.weights.grad,) = torch.autograd.grad(loss, weights)
+            adam.step()
             many.quality.clamp_(min=0.0)  # appendix A
         history.append((many(inputs) - targets).square().mean(dim=1).double().numpy())
         if not np.isfinite(history[-1]).any():
@@ -243,19 +240,3 @@ def train_by_adam(
     many.quality.mul_(many.quality >= _NOTHING * many.quality.mean(dim=1, keepdim=True))
     best = int(np.nanargmin(history[-1]))
     return many.like(many.weights[best]), [float(epoch[best]) for epoch in history]
-
-
-def _adam(weights: Tensor) -> Callable[[Tensor, float], None]:
-    """Return a step of Adam (Kingma and Ba 2015, Algorithm 1), in place."""
-    first, second = torch.zeros_like(weights), torch.zeros_like(weights)
-    steps = 0
-
-    def step(slopes: Tensor, lr: float) -> None:
-        nonlocal steps
-        steps += 1
-        first.lerp_(slopes, 0.1)
-        second.mul_(0.999).addcmul_(slopes, slopes, value=0.001)
-        root = (second.sqrt() / (1 - 0.999**steps) ** 0.5).add_(1e-8)
-        weights.addcdiv_(first, root, value=-lr / (1 - 0.9**steps))
-
-    return step
