@@ -175,18 +175,6 @@ class Cell:
         return hash(self.identity)
 
 
-def told_apart(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """Return, for each cell, the settings that tell it from cells of the same slug."""
-    seen: dict[tuple[str, str], set[str]] = {}
-    for cell in cells:
-        for name, value in cell.settings.items():
-            seen.setdefault((cell.slug, name), set()).add(canonical_json(value))
-    return [
-        {name: value for name, value in c.settings.items() if len(seen[c.slug, name]) > 1}
-        for c in cells
-    ]
-
-
 # ------------------------------------------------------------------- what it is held to
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -299,34 +297,14 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
     }
 
 
-def terminal_table(frame: pd.DataFrame, width: int) -> str:
-    """Write claims for a terminal, with paper, ours and verdict; what is long goes on below.
-
-    A narrow width, in characters, is passed by where the numbers leave no room.
-    """
-    rows = [("claim", "paper", "ours [95% CI]", "verdict")]
-    for row in frame.to_dict("records"):
-        words = verdict_text(row["verdict"]).partition(", not in")[0].partition(" (")[0]
-        words += ", by construction" if row["by_construction"] else ""
-        words += f", {_copied(row)}" if _copied(row) else ""
-        if math.isfinite(row["also_fits"]):
-            words += f", fits {row['also_fits']:.0f}/{row['other_rows']:.0f} too"
-        printed, ours, _ = _ours(row)
-        rows.append((row["says"], printed or "–", ours, words))
-    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    room = width - wide[1] - wide[2] - 6
-    wide[3] = min(wide[3], max(room // 3, 16))
-    wide[0] = min(wide[0], max(room - wide[3], 16))
+def claims_listing(frame: pd.DataFrame) -> str:
+    """Write claims for a terminal: a sentence each, and below it paper, ours and verdict."""
     lines = []
-    for says, printed, ours, words in rows:
-        parts = (
-            textwrap.wrap(says, wide[0], subsequent_indent="  "), [printed], [ours],
-            textwrap.wrap(words, wide[3], subsequent_indent="  "),
-        )  # fmt: skip
-        lines += [
-            f"{a:<{wide[0]}}  {b:>{wide[1]}}  {c:<{wide[2]}}  {d}".rstrip()
-            for a, b, c, d in zip_longest(*parts, fillvalue="")
-        ]
+    for row in frame.to_dict("records"):
+        printed, ours, _ = _ours(row)
+        told = [f"paper {printed}"] * bool(printed) + [f"ours {ours}", _with_remarks(row)]
+        told += filter(None, [_copied(row), _fits(row)])
+        lines += [row["says"], f"    {'; '.join(told)}"]
     return "\n".join(lines)
 
 

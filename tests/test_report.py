@@ -9,7 +9,7 @@ from reproduction.experiments import get
 from reproduction.readings import choices_of, readings_of
 from reproduction.records import Store
 from reproduction.report import HEADLINES, RULES, WRITTEN, Report, decided
-from reproduction.tables import choices, comparison_table, other_choices, planned, terminal_table
+from reproduction.tables import choices, claims_listing, comparison_table, other_choices, planned
 from reproduction.verdicts import (
     DIRECTION,
     INCONCLUSIVE,
@@ -72,8 +72,7 @@ def test_a_verdict_on_cifar_10_says_that_ours_is_a_copy(told):
     shown = cells & (frame["profile"] != "")
     assert comparison_table(frame, "t1").count("JPEG copy") == shown.sum() > 0
     assert (~frame[shown]["verdict"].isin(UNJUDGED)).sum() > 5
-    wide = terminal_table(frame[shown], 400)
-    assert wide.count("JPEG copy") == shown.sum()
+    assert claims_listing(frame[shown]).count("JPEG copy") == shown.sum()
 
 
 def test_every_rule_in_use_is_explained_and_every_verdict_is_drawn(told):

@@ -38,7 +38,6 @@ from reproduction.tables import (
     marks_told,
     readings,
     summary,
-    terminal_table,
     too_wide,
     verdict_text,
 )
@@ -737,12 +736,6 @@ def test_tables_for_a_page(frame):
     assert "`fedkit run fedowen table1" in text
     assert "✓ reproduced" in text
     assert len({line.count(" | ") for line in text.splitlines()}) == 1  # a head for every column
-    narrow, wide = (terminal_table(frame, width).splitlines() for width in (100, 1000))
-    assert len(wide) == len(frame) + 1
-    assert max(map(len, narrow)) <= 100 < max(map(len, wide))
-    assert len({line.index(" ✓") for line in narrow if " ✓" in line}) == 1  # aligned
-    said = " ".join(line[: narrow[0].index("paper")].strip() for line in narrow[1:])
-    assert set(" ".join(frame["says"]).split()) <= set(said.split())  # a sentence goes on below
     counts = summary(frame)
     given = frame["by_construction"].sum()
     assert counts.to_numpy().sum() == by_declaration(frame).to_numpy().sum() == len(frame)
