@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -41,55 +42,13 @@ if TYPE_CHECKING:
 
 #: the papers with claims, and how each is written
 WRITTEN = {paper: name for paper, name in NAMES.items() if claims_file(paper) is not None}
-#: what each paper promises first
-HEADLINES = {
-    "fedowen.p1.mnist.vs-fedavg": "beats FedAvg on MNIST, mean of three settings, points",
-    "fedowen.p1.fashionmnist.vs-fedavg":
-        "beats FedAvg on FashionMNIST, mean of three settings, points",
-    "fedowen.p2.mnist.vs-fedavg": "the same on MNIST, rare classes less rare (Table 2), points",
-    "fedowen.p2.fashionmnist.vs-fedavg":
-        "the same on FashionMNIST, rare classes less rare (Table 2), points",
-    "fedowen.p1.mnist.vs-shapfed": "beats ShapFed-WA on MNIST, mean of three settings, points",
-    "fedowen.p1.mnist.vs-banzhaf": "beats Data Banzhaf on MNIST, mean of three settings, points",
-    "fedowen.unbiased":
-        "its estimate is unbiased; largest error of its mean, game of four, share of the total",
-    "fedms.p1.mnist.vs-fedavg":
-        "beats FedAvg on MNIST, a Maverick with a tenth of its class, mean of three settings, "
-        "points",
-    "fedms.mavericks": "asks a Maverick in at least half of the rounds, mean of the two, %",
-    "fedms.p2.vs-fedavg": "asks harmful clients less often than FedAvg does, points",
-    "fedtsv.separates.iid-malicious": "scores honest IID clients above malicious ones, chance",
-    "fedtsv.best.cgsv.mnist": "consistently surpasses CGSV, points",
-    "fedtsv.best.loo.mnist": "consistently surpasses leave-one-out, points",
-    "fedccea.ranks-better.fedccea.loo":
-        "finds low contributors more precisely than leave-one-out, area, points",
-    "fedccea.ranks-better.fedccea.tmc-sv":
-        "finds low contributors more precisely than TMC-Shapley, area, points",
-    "fedvalue.ensemble-above-80.5":
-        "correlates with the mean of SHAP values over models above 0.8, % of the settings",
-    "fedvalue.p7.accuracy.vs-vf-ps": "picks better than VF-PS, with free-riders, accuracy",
-    "fedvalue.excluded.free-riders":
-        "pays no free-rider, % of those paid, the worst budget of each repetition",
-    "fedvalue.deceived.3": "its server cannot deceive, share of the counts deceived",
-}  # fmt: skip
+_HERE = Path(__file__).parent
+#: what each paper promises first, by the name of the claim
+HEADLINES = pd.read_csv(_HERE / "headlines.csv", index_col="claim")["promise"].to_dict()
+#: what the head of the report says in numbers: by name a claim, decimals, sign, and a factor
+FOUND = pd.read_csv(_HERE / "quoted.csv", index_col="name")
 #: beside which the gain stands where a Maverick holds its whole class
 WHOLE = "fedms.p1.mnist.vs-fedavg"
-#: what the head of the report says in numbers: by name a claim, decimals, sign, and a factor
-FOUND = {
-    "owen": ("fedowen.p1.fashionmnist.vs-fedavg", 1, True, 1),
-    "owen-too": ("fedowen.p1.mnist.vs-fedavg", 1, True, 1),
-    "owen-shapfed": ("fedowen.p1.mnist.vs-shapfed", 1, True, 1),
-    "owen-mild": ("fedowen.p2.fashionmnist.vs-fedavg", 1, True, 1),
-    "owen-mild-too": ("fedowen.p2.mnist.vs-fedavg", 1, True, 1),
-    "ms": ("fedms.p1.mnist.vs-fedavg", 1, True, 1),
-    "ms-harm": ("fedms.p2.vs-fedavg", 1, False, 1),
-    "tsv": ("fedtsv.separates.iid-malicious", 2, False, 1),
-    "tsv-lead": ("fedtsv.best.cgsv.mnist", 2, True, 1),
-    "tsv-slow": ("fedtsv.best-at-its-rate.cgsv", 1, True, 1),
-    "value": ("fedvalue.ensemble-above-80.5", 0, False, 1),
-    "value-lies": ("fedvalue.deceived.3", 0, False, 100),
-    "value-lies-nine": ("fedvalue.deceived.9", 0, False, 100),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -227,13 +186,13 @@ def _shown(cut: Interval, digits: int, signed: bool) -> str:
 
 def _measured(report: Report) -> dict[str, str]:
     told = {}
-    for name, (claim, digits, signed, scale) in FOUND.items():
-        row: Any = report.everything.loc[claim]
-        mean, low, high = (scale * float(row[part]) for part in ("mean", "low", "high"))
+    for quoted in FOUND.itertuples():
+        row: Any = report.everything.loc[quoted.claim]
+        mean, low, high = (quoted.scale * float(row[part]) for part in ("mean", "low", "high"))
         cut = Interval(mean, low, high, int(row["seeds"]))
-        told[f"find-{name}"] = _shown(cut, digits, signed)
+        told[f"find-{quoted.Index}"] = _shown(cut, quoted.digits, quoted.signed)
     for name in ("owen", "owen-too", "ms"):
-        told[f"find-{name}-printed"] = f"{float(report.everything.paper[FOUND[name][0]]):+.1f}"
+        told[f"find-{name}-printed"] = f"{float(report.everything.paper[FOUND.claim[name]]):+.1f}"
     told["find-ms-whole"] = _shown(report.fedms["ms-whole"], 1, True)
     unseen = report.store.frame("fedccea", "contribution", "laptop")
     for name, metric in (("ccea", "unseen.fedccea"), ("ccea-second", "unseen.connected")):

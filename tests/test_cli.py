@@ -292,5 +292,5 @@ def test_compare_explains_itself(store, fedkit):
     _record(store, "fedccea", "contribution", "laptop", dataset="mnist")
     assert where in fedkit("compare", "fedccea")[1]
     out = fedkit("compare")[1]
-    assert f"no record of fedms, fedtsv, fedvalue at profile paper in {store.root}" in out
+    assert f"no record of fedccea, fedms, fedtsv, fedvalue at profile paper in {store.root}" in out
     assert "results/ of its source: FEDKIT_RESULTS may name it" in out
