@@ -423,9 +423,11 @@ def compare(
     ] = False,
 ) -> None:
     """Set a paper's claims beside the records, with a verdict on each; or count those of all."""
+    from pandas import concat
+
     from reproduction.experiments import check_records, stale_records
     from reproduction.tables import by_paper, claims_listing, claims_table, summary
-    from reproduction.verdicts import join
+    from reproduction.verdicts import join, verdict_text
 
     store = Store()
     if paper is None:
@@ -437,7 +439,9 @@ def compare(
         frames = {
             name: join(claims, store, profile=profile) for name, claims in all_claims().items()
         }
-        typer.echo(by_paper(frames).to_string())
+        every = concat(frame.assign(paper_key=name) for name, frame in frames.items())
+        counts = by_paper(every[~every["by_construction"].astype(bool)])
+        typer.echo(counts.rename(index=verdict_text).to_string())
         if without := [name for name in frames if not store.paths(profile, name)]:
             names = ", ".join(without)
             typer.echo(f"no record of {names} at profile {profile} in {store.root}; {SHIPPED}")

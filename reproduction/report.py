@@ -13,29 +13,13 @@ import pandas as pd
 from fedkit.intervals import Interval, mean_interval
 from reproduction import NAMES, claims_file
 from reproduction import figures as plots
+from reproduction import verdicts as v
 from reproduction.claims import load_claims
 from reproduction.fedccea.findings import reduced_claims
 from reproduction.fedms.findings import Evaluation as FedMS
 from reproduction.fedms.findings import differences
 from reproduction.records import Store
-from reproduction.tables import RAISED, by_finding, marked_verdict, marks_told
-from reproduction.verdicts import (
-    DECIDED,
-    DIRECTION,
-    HOLDS,
-    LOOKS,
-    NOT_ATTEMPTED,
-    NOT_JUDGED,
-    NOT_REPRODUCED,
-    NOT_TESTABLE,
-    REPRODUCED,
-    TURNS,
-    UNDECIDABLE,
-    UNJUDGED,
-    VERDICTS,
-    join,
-    verdict_text,
-)
+from reproduction.tables import RAISED, by_finding, by_paper, marked_verdict, marks_told
 
 if TYPE_CHECKING:
     from fedkit.plots import Picture
@@ -62,7 +46,7 @@ class Report:
     def frames(self) -> dict[str, pd.DataFrame]:
         """The claims of each paper with their verdicts, by its name."""
         return {
-            name: join(load_claims(paper), self.store, profile=self.records)
+            name: v.join(load_claims(paper), self.store, profile=self.records)
             for paper, name in WRITTEN.items()
         }
 
@@ -81,7 +65,7 @@ class Report:
     @cached_property
     def judged(self) -> pd.DataFrame:
         """Those of them that are judged."""
-        return self.claims[~self.claims["verdict"].isin(UNJUDGED)]
+        return self.claims[~self.claims["verdict"].isin(v.UNJUDGED)]
 
     @cached_property
     def findings(self) -> pd.DataFrame:
@@ -95,7 +79,7 @@ class Report:
     @cached_property
     def headlines(self) -> pd.DataFrame:
         """What each paper promises first, FedCCEA's as its chapter judges it."""
-        few = join(reduced_claims(), self.store, profile="laptop", scale="laptop")
+        few = v.join(reduced_claims(), self.store, profile="laptop", scale="laptop")
         few = few[few["claim"].isin(HEADLINES)].set_index("claim", drop=False)
         rest = self.everything.drop(few.index)
         parts = [rest, few.assign(paper_key="FedCCEA*")]
@@ -114,14 +98,6 @@ class Report:
         ours = table["paper_key"].isin(WRITTEN.values()) & table.index.isin(self.claims.index)
         return table[ours]
 
-    def counts(self, told: pd.DataFrame) -> pd.DataFrame:
-        """Count verdicts of claims or findings: a row each, a column per paper and all."""
-        table = pd.crosstab(told["verdict"], told["paper_key"])
-        table = table.reindex(list(VERDICTS), columns=[*WRITTEN.values()], fill_value=0)
-        table = table.assign(all=table.sum(axis=1))
-        counted: pd.DataFrame = table.rename_axis(index=None, columns=None)
-        return counted
-
 
 def decided(told: pd.DataFrame) -> tuple[int, int, int]:
     """Count what is decided of claims or findings, what can be with our records, what is testable.
@@ -130,9 +106,9 @@ def decided(told: pd.DataFrame) -> tuple[int, int, int]:
     is too wide, and not without a record.
     """
     verdicts = told["verdict"]
-    yes = int(verdicts.isin(DECIDED).sum())
-    can = int((~verdicts.isin([*UNJUDGED, UNDECIDABLE])).sum())
-    return yes, can, int((verdicts != NOT_TESTABLE).sum())
+    yes = int(verdicts.isin(v.DECIDED).sum())
+    can = int((~verdicts.isin([*v.UNJUDGED, v.UNDECIDABLE])).sum())
+    return yes, can, int((verdicts != v.NOT_TESTABLE).sum())
 
 
 def numbers(report: Report) -> dict[str, Any]:
@@ -141,7 +117,7 @@ def numbers(report: Report) -> dict[str, Any]:
     later = claims["after_runs"] != ""
     counted = report.counted_headlines
     told = counted["verdict"]
-    good = counted[told.isin(HOLDS)]
+    good = counted[told.isin(v.HOLDS)]
     ticks = claims["also_fits"].dropna()
     found: dict[str, Any] = {
         "n_claims": len(report.everything),
@@ -149,28 +125,28 @@ def numbers(report: Report) -> dict[str, Any]:
         "n_judged": len(report.judged),
         "n_ccea": int((report.judged["paper_key"] == "FedCCEA").sum()),
         "n_later_judged": int(later[report.judged.index].sum()),
-        "n_later_yes": int((claims[later]["verdict"] == REPRODUCED).sum()),
+        "n_later_yes": int((claims[later]["verdict"] == v.REPRODUCED).sum()),
         "n_ticks": len(ticks),
         "n_telling": int((ticks == 0).sum()),
         "n_headlines": len(told),
-        "n_headlines_yes": int((told == REPRODUCED).sum()),
-        "n_headlines_part": int((told == DIRECTION).sum()),
-        "n_headlines_turn": int((told == TURNS).sum()),
-        "n_headlines_no": int((told == NOT_REPRODUCED).sum()),
+        "n_headlines_yes": int((told == v.REPRODUCED).sum()),
+        "n_headlines_part": int((told == v.DIRECTION).sum()),
+        "n_headlines_turn": int((told == v.TURNS).sum()),
+        "n_headlines_no": int((told == v.NOT_REPRODUCED).sum()),
         "n_headlines_good": len(good),
         "n_headlines_later": int((good["after_runs"] != "").sum()),
     }
-    for word, verdict in (("yes", REPRODUCED), ("no", NOT_REPRODUCED), ("turn", TURNS)):
+    for word, verdict in (("yes", v.REPRODUCED), ("no", v.NOT_REPRODUCED), ("turn", v.TURNS)):
         found[f"findings_{word}"] = int((findings["verdict"] == verdict).sum())
     for basis, frame in (("claims", claims), ("findings", findings)):
         yes, can, testable = decided(frame)
-        never = int((frame["verdict"] == UNDECIDABLE).sum())
+        never = int((frame["verdict"] == v.UNDECIDABLE).sum())
         for share, whole in (("can", can), ("decidable", testable - never), ("testable", testable)):
             found[f"{basis}_{share}_share"] = f"{100 * yes / max(whole, 1):.1f}"
     for word, verdict in (
-        ("not_run", NOT_ATTEMPTED),
-        ("shown", NOT_JUDGED),
-        ("never", UNDECIDABLE),
+        ("not_run", v.NOT_ATTEMPTED),
+        ("shown", v.NOT_JUDGED),
+        ("never", v.UNDECIDABLE),
     ):
         found[f"findings_{word}"] = int((findings["verdict"] == verdict).sum())
     return found | _measured(report)
@@ -186,6 +162,7 @@ def _shown(cut: Interval, digits: int, signed: bool) -> str:
 
 def _measured(report: Report) -> dict[str, str]:
     told = {}
+    quoted: Any
     for quoted in FOUND.itertuples():
         row: Any = report.everything.loc[quoted.claim]
         mean, low, high = (quoted.scale * float(row[part]) for part in ("mean", "low", "high"))
@@ -244,9 +221,9 @@ def headlines(report: Report) -> plots.Shown:
 
 def verdicts(report: Report) -> plots.Shown:
     """Show how many claims, and findings, of each paper have each verdict."""
-    claims, findings = (report.counts(told) for told in (report.claims, report.findings))
+    claims, findings = (by_paper(told) for told in (report.claims, report.findings))
     rows = {
-        verdict_text(verdict): {
+        v.verdict_text(verdict): {
             str(name): f"{claims[name][verdict]} / {findings[name][verdict]}" for name in claims
         }
         for verdict in claims.index
@@ -260,8 +237,8 @@ def verdicts(report: Report) -> plots.Shown:
 
 def bars(report: Report) -> Picture:
     """Draw a bar per paper: the share of its findings with each verdict."""
-    counts = report.counts(report.findings).drop(columns="all").T
-    return plots.stacked(counts, LOOKS, "share of the paper's findings, %")
+    counts = by_paper(report.findings).drop(columns="all").T
+    return plots.stacked(counts, v.LOOKS, "share of the paper's findings, %")
 
 
 #: what each rule is called in the policy, and when a claim holds by it

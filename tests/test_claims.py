@@ -35,7 +35,7 @@ def test_rows_add_up(paper, table):
         spreads = [float(text) for text in printed.spreads.get(row, ())]
         place = np.arange(1, len(numbers) + 1)
         found = [sum(numbers), place @ numbers, place @ spreads if spreads else 0]
-        assert np.round(found, 3).tolist() == expected.fillna(0).tolist(), row
+        assert np.round(found, 3)[: expected.count()].tolist() == expected.dropna().tolist(), row
 
 
 def test_every_printed_number_has_one_claim():

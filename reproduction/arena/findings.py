@@ -316,6 +316,7 @@ def numbers(e: Evidence) -> dict[str, str | int]:
         "tests-proxy-12": f"{TESTS['proxy'](12):,}",
         "tests-loo-40": f"{TESTS['loo-loss'](40):,}",
     }
+    quoted: Any
     for quoted in pd.read_csv(QUOTED, keep_default_na=False).itertuples():
         own = globals().get(quoted.number)
         number = partial(own, e) if own is not None else getattr(e, quoted.number)
