@@ -124,25 +124,6 @@ def test_a_wrong_parameter_is_an_error(write, name: str, value: str, said: str) 
         guard_parameters(write(PARAMETERS), {name: value})
 
 
-@pytest.mark.parametrize(
-    ("line", "good", "bad", "said"),
-    [
-        ("seed: int = 3  # runs (2 or more), from root seed 0", "2", "1", "expected 2 or more"),
-        ("seed: int = 0  # players, 9 to 16; 0 = by profile", "0", "17", "expected 9 to 16"),
-        ("seed: float = 0.1  # a share, 0 to 1", "1", "1.01", "expected 0 to 1"),
-        ("seed: str = ''  # scale: small, big or both", "big", "bi", "expected small, big or both"),
-        ("seed: str = 'small'  # small, big or both; a scale", "both", "", "expected small"),
-        ("seed: str = ''  # data of the runs", "anything", None, ""),
-    ],
-)
-def test_a_value_out_of_the_range_that_the_help_gives_is_an_error(write, line, good, bad, said):
-    page = write(PARAMETERS.replace("seed: int = 0  # root seed", line))
-    guard_parameters(page, {"seed": good})
-    if bad is not None:
-        with pytest.raises(NotebookError, match=said):
-            guard_parameters(page, {"seed": bad})
-
-
 @pytest.mark.parametrize("line", ["seed = 0  # no type", "seed: int = 2 * 3", "import math"])
 def test_a_parameters_cell_holds_typed_literals_only(write, line: str) -> None:
     with pytest.raises(NotebookError, match="literal"):
