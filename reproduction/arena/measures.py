@@ -36,10 +36,10 @@ P = TypeVar("P", bound=Hashable)
 Result = Mapping[str, Any]
 
 _TABLE = pd.read_csv(Path(__file__).with_name("measures.csv"), index_col="measure")
-MEASURES: dict[str, str] = _TABLE["says"].to_dict()
+MEASURES: dict[str, str] = dict(zip(_TABLE.index, _TABLE["says"], strict=True))
 """The measures, and what each says."""
 
-BETTER: dict[str, bool] = _TABLE["more is better"].to_dict()
+BETTER: dict[str, bool] = dict(zip(_TABLE.index, _TABLE["more is better"], strict=True))
 """Whether more is better; of "fairness.copying" and "fairness.splitting" nothing is best, and
 "mavericks" and "late" are told without a judgement."""
 
