@@ -1,8 +1,7 @@
 """Records: what one method at one setting gave, seed by seed, and what it was made with.
 
-A record is one JSON file, ``results/<profile>/<paper>/<experiment>/<key>.json``, written whole or
-not at all and checked when it is read.  It is *stale* once a golden run that answers for it is at
-another behaviour than when it was made.
+A record is one JSON file, ``results/<profile>/<paper>/<experiment>/<key>.json``.  It is *stale*
+once a golden run that answers for it is at another behaviour than when it was made.
 """
 
 from __future__ import annotations
@@ -93,14 +92,7 @@ _COLUMNS = frozenset({"profile", "paper", "experiment", "key", "seed", "seeds", 
 class Cell:
     """One method at one setting over one block of seeds: what one record holds.
 
-    Two cells are equal when their fields say the same, whatever the order of the settings and
-    whether a number was written 1 or 1.0.
-
-    Examples
-    --------
-    >>> cell = Cell("smoke", "fedowen", "table1", {"method": "fedowen", "alpha": 0.1}, (0, 1))
-    >>> cell.key.rsplit("-", 1)[0]
-    'fedowen-alpha0.1-s0-1'
+    Cells are equal when their fields say the same, in any order, a number written 1 or 1.0.
     """
 
     profile: str

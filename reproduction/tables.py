@@ -219,11 +219,9 @@ def show(paper: str, every: Iterable[tuple[str, str, Any]]) -> None:
 
 
 def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
-    """Write claims one per line, as a markdown table.
+    """Write rows of :func:`reproduction.verdicts.join`, one per line, as a markdown table.
 
-    They are rows of :func:`reproduction.verdicts.join`, filtered as you like.  Columns: claim,
-    where, paper, ours with its interval and seeds, difference, rule, verdict, how many other rows
-    the number fits too, and, with `commands`, the command that produces each of our numbers.
+    With `commands` each has the command that produces our number.
     """
     head = ["claim", "where", "paper", "ours [95% CI]", "difference", "rule", "verdict"]
     head += ["other rows", *(["command"] if commands else [])]

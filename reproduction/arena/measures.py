@@ -1,13 +1,7 @@
 """Measures of a method, from what it said (:mod:`reproduction.arena.rows`) and the truths.
 
-``fidelity`` to the rounds' exact values, and to retraining; ``detection`` of who misbehaves;
-``worth`` of acting on the values; ``fairness``; ``stability``; ``cost``.  Agreement is Kendall's
-tau-b, and 0 where one side says the same of everybody; stability then says nothing (NaN).  What is
-paid for values is :func:`~fedkit.methods.fedccea.contribution_index`; where nothing is positive
-nothing is paid, and fairness says nothing (NaN).
-
-``mavericks`` and ``late`` merit nothing: what was planted and what retraining gives disagree about
-Mavericks, and who comes late is known by presence alone, for which retraining pays.
+Agreement is Kendall's tau-b, and 0 where one side says the same of everybody; stability is then
+NaN, and so is fairness where nothing positive is paid.
 """
 
 from __future__ import annotations
@@ -71,11 +65,7 @@ def _expelling(value: FloatArray, bad: npt.NDArray[np.bool_]) -> dict[str, float
 
 
 def measure(scenario: str, mine: Result, truth: Result) -> dict[str, float]:
-    """Measure one method on one federation and seed.
-
-    `mine` is what the method gave (:func:`~reproduction.arena.rows.method_result`), `truth` the
-    :func:`~reproduction.arena.rows.truth_result` of the same federation.
-    """
+    """Measure one method, by its result, on one federation and seed, by their truth."""
     series = {k: np.array(v, dtype=np.float64) for k, v in mine["series"].items()}
     known = {k: np.array(v, dtype=np.float64) for k, v in truth["series"].items()}
     value, metrics = series["value"], mine["metrics"]
@@ -233,8 +223,7 @@ def ranking(frame: pd.DataFrame, name: str) -> pd.DataFrame:
 def board(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row per method and one column per measure: means over scenarios.
 
-    Of a measure for which a method lacks federations that most of the others have run, it is left
-    out (:func:`shared`), here and in the other tables.
+    Methods that lack federations of a measure are left out of it (:func:`shared`).
     """
     names = [m for m in MEASURES if m in set(frame.measure)]
     table = pd.DataFrame({m: _by_unit(frame, m).mean() for m in names})

@@ -1,17 +1,8 @@
 """From sources to a rendered book: ``fedkit book`` and ``make book``.
 
-The steps, each of which stops the build when it fails:
-
-1. every notebook of ``_toc.yml`` is compared with its committed ``.ipynb``, by content;
-2. its parameters are checked, it runs in a fresh kernel, and the result is brought into normal
-   form (:mod:`reproduction.book.runs`), unless an identical run is at hand;
-3. prose and executed notebooks are staged under the paths that they have in the repository, so
-   that launch buttons point to committed files;
-4. jupyter-book renders the stage, with execution off, every warning an error, and no network.
-
-A run is *identical* if its key is: a hash of the sources of both packages, the notebook, its
-parameters, the lock file, the installed packages, the recorded results and the data folder's
-listing.  Nothing older is ever shown.
+Notebooks are compared with their pairs, run (:mod:`reproduction.book.runs`) unless a run of the
+same key is kept, staged under their paths in the repository, and rendered by jupyter-book without
+a network, every warning an error; each step stops the build when it fails.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Notebooks as sources: their pairs and their parameters.
 
-A notebook is written once, as MyST text (``notebooks/NAME.md``), and committed a second time as
-``notebooks/NAME.ipynb`` without outputs for Binder, Colab and download.  This module keeps the
-two in step by content, with cell ids that do not change from one conversion to the next.  Its
-parameters cell declares what a run may have otherwise.
+A notebook is written as MyST text (``notebooks/NAME.md``) and committed a second time, without
+outputs, as ``notebooks/NAME.ipynb``; cell ids follow from position and content.
 """
 
 from __future__ import annotations
