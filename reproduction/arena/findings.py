@@ -19,36 +19,8 @@ from reproduction.arena.federations import SKEWED
 from reproduction.arena.measures import interval, summary
 from reproduction.common import chance_above
 
-LABELS = {
-    "exact": "exact values by accuracy",
-    "exact-loss": "exact values by loss",
-    "proxy": "ProxySampling",
-    "complementary": "complementary pairs",
-    "multilinear": "multilinear sampling",
-    "permutation": "random orders",
-    "antithetic": "orders in pairs",
-    "owen": "FedOwen's walks",
-    "gtg": "GTG-Shapley",
-    "tmc": "truncated orders",
-    "kernel-shap": "Kernel SHAP (entered)",
-    "banzhaf": "Data Banzhaf",
-    "beta": "Beta Shapley",
-    "ms-mr": "FedMS (MS-MR)",
-    "ms-gtg": "FedMS (MS-GTG)",
-    "fedtsv": "FedTSV",
-    "cgsv": "CGSV",
-    "shapfed": "ShapFed",
-    "loo": "leave-one-out by accuracy",
-    "loo-loss": "leave-one-out by loss",
-    "loo-retrained": "leave-one-out by retraining",
-    "tmc-retrained": "truncated orders of retraining",
-    "proxy-retrained": "ProxySampling of retraining",
-    "fedccea": "FedCCEA, as printed",
-    "fedccea-connected": "FedCCEA, connected",
-    "size": "control: data size",
-    "random": "control: random values",
-    "uniform": "control: equal shares",
-}
+_LABELS = pd.read_csv(Path(__file__).with_name("labels.csv"))
+LABELS: dict[str, str] = dict(zip(_LABELS["row"], _LABELS["label"], strict=True))
 CONTROLS = ("size", "random", "uniform")
 RETRAIN = tuple(name for name, method in METHODS.items() if "training" in sees(method))
 #: the rows that the decision table recommends
