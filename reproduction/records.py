@@ -388,29 +388,27 @@ class Store:
         A seed that two records of a setting hold counts once: the fresh record, then the one with
         more seeds.  Columns are profile, paper, experiment, key, the settings, seed, metric, value.
         """
-
-        def rows(result: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-            return [(result["seed"], name, value) for name, value in result["metrics"].items()]
-
-        return self._table(rows, ["seed", "metric", "value"], (profile, paper, experiment))
+        return self._table(
+            lambda result: result["metrics"].items(),
+            ["seed", "metric", "value"], (profile, paper, experiment),
+        )  # fmt: skip
 
     def series(
         self, paper: str | None = None, experiment: str | None = None, profile: str | None = None
     ) -> pd.DataFrame:
         """Return the series as :meth:`frame` does; columns end in seed, series, index, value."""
-
-        def rows(result: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-            return [
-                (result["seed"], name, index, value)
+        return self._table(
+            lambda result: (
+                (name, index, value)
                 for name, values in result["series"].items()
                 for index, value in enumerate(values)
-            ]
-
-        return self._table(rows, ["seed", "series", "index", "value"], (profile, paper, experiment))
+            ),
+            ["seed", "series", "index", "value"], (profile, paper, experiment),
+        )  # fmt: skip
 
     def _table(
         self,
-        rows_of: Callable[[Mapping[str, Any]], list[tuple[Any, ...]]],
+        rows_of: Callable[[Mapping[str, Any]], Iterable[tuple[Any, ...]]],
         columns: list[str],
         part: tuple[str | None, str | None, str | None],
     ) -> pd.DataFrame:
@@ -426,7 +424,7 @@ class Store:
             for result in record.results:
                 if (setting, result["seed"]) not in seen:
                     seen.add((setting, result["seed"]))
-                    rows += rows_of(result)
+                    rows += [(result["seed"], *row) for row in rows_of(result)]
             owner += [len(heads)] * (len(rows) - len(owner))
             settings = {k: tuple(v) if isinstance(v, list) else v for k, v in cell.settings.items()}
             heads.append({name: getattr(cell, name) for name in lead} | settings)
