@@ -2,30 +2,25 @@
 
 On federations of the arena's paper profile with free-riders, labels alike and skewed, all
 coalitions of every round are judged by loss.  Every semivalue is a weighted sum of these means
-(:func:`fedkit.games.exact.semivalue`).  ``--save`` writes ``results/arena-sizes.json``, which the
-book shows.
+(:func:`fedkit.games.exact.semivalue`).  The book shows ``results/arena-sizes.json``.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import math
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
-from typing import Any
+from math import comb
 
 import numpy as np
 
+from benchmarks.kept import Row, command, save
 from fedkit.games import semivalue
 from reproduction.arena import plant, scenarios
 
-RECORD = Path(__file__).parents[1] / "results" / "arena-sizes.json"
 SCENARIOS = ("free-riders", "skewed-free-riders")
 
 
-def contributions(seeds: int) -> Iterator[dict[str, Any]]:
+def contributions(seeds: int) -> Iterator[Row]:
     """Mean loss that a client takes off, by the clients there already; both halves of the rounds.
 
     ``adds`` has a row per client and a column per size, ``bad`` who sends nothing.
@@ -33,13 +28,10 @@ def contributions(seeds: int) -> Iterator[dict[str, Any]]:
     there = [s for s in scenarios("paper") if s.scenario in SCENARIOS]
     for s, seed in product(there, range(seeds)):
         planted = plant(s, seed)
-        world = planted.world
-        n = world.n
-        tables = world.tables("negative_loss")
-        by_size = np.array(
-            [[semivalue(t, row) for row in np.diag([1 / math.comb(n - 1, k) for k in range(n)])]
-             for t in tables]
-        )  # fmt: skip
+        n = planted.world.n
+        of_one_size = np.diag([1 / comb(n - 1, k) for k in range(n)])
+        tables = planted.world.tables("negative_loss")
+        by_size = np.array([[semivalue(table, row) for row in of_one_size] for table in tables])
         for half, part in enumerate(np.array_split(by_size, 2)):
             yield {
                 "dataset": s.dataset, "scenario": s.scenario, "seed": seed, "half": half,
@@ -48,13 +40,10 @@ def contributions(seeds: int) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--save", action="store_true", help="write results/arena-sizes.json")
-    parser.add_argument("--seeds", type=int, default=10)
-    given = parser.parse_args()
+    given = command(__doc__, seeds=10).parse_args()
     rows = []
-    for found in contributions(given.seeds):
-        print(*(found[k] for k in ("dataset", "scenario", "seed", "half")))
-        rows.append(json.dumps(found))
+    for row in contributions(given.seeds):
+        print(*(row[k] for k in ("dataset", "scenario", "seed", "half")))
+        rows.append(row)
     if given.save:
-        RECORD.write_text("[\n" + ",\n".join(rows) + "\n]\n")
+        save("arena-sizes.json", rows)

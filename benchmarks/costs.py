@@ -7,18 +7,16 @@ median of repeated runs.  ``--save`` writes ``results/costs.json``, which the bo
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
+from benchmarks.kept import command, save_one
 from benchmarks.speed import client_data
 from fedkit import estimators as est
 from fedkit.arena import METHODS, World
@@ -31,7 +29,6 @@ from fedkit.methods.fedms import MaverickGTG, MaverickMR
 from fedkit.methods.fedowen import OwenSampling
 from fedkit.methods.fedtsv import TrajectoryValues
 
-RECORD = Path(__file__).parents[1] / "results" / "costs.json"
 CLIENTS = (10, 30, 100)
 EXACT_UP_TO = 12  # all coalitions of a round are tested up to here
 LOCAL = LocalSGD(lr=0.05, batch_size=32, epochs=1)
@@ -111,15 +108,11 @@ def costs(clients: int, repeats: int) -> Iterator[tuple[str, float]]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--save", action="store_true", help="write results/costs.json")
-    parser.add_argument("--repeats", type=int, default=3)
-    given = parser.parse_args()
+    given = command(__doc__, repeats=3).parse_args()
     torch.set_num_threads(1)
     found = {}
     for clients in CLIENTS:
         found[str(clients)] = {n: round(s, 4) for n, s in costs(clients, given.repeats)}
         print(clients, *(f"{n} {s:.3f}" for n, s in found[str(clients)].items()), sep="  ")
     if given.save:
-        told = {"torch": torch.__version__, "seconds": found}
-        RECORD.write_text(json.dumps(told, indent=1) + "\n")
+        save_one("costs.json", torch=torch.__version__, seconds=found)

@@ -28,9 +28,8 @@ class KernelSHAP:
         import shap
 
         k = game.n_players
-        seed = streams.sequence("shap").generate_state(1)
         before = np.random.get_state()  # noqa: NPY002 (shap draws from the global stream)
-        np.random.seed(seed)  # noqa: NPY002
+        np.random.seed(streams.sequence("shap").generate_state(1))  # noqa: NPY002
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of more samples than there are coalitions

@@ -14,32 +14,28 @@ import os
 import platform
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import find_spec
+from itertools import product
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor, nn
 
 import fedkit as fk
-from fedkit.federated.federation import Federation
-from fedkit.federated.retraining import train_with_sizes
-from fedkit.fedvalue.columns import discretise
-from fedkit.fedvalue.information import mshapley_cmi
 from fedkit.fedvalue.protocol.counting import count_tuples
 from fedkit.fedvalue.protocol.parties import count_here, parties_of
 from fedkit.games.coalitions import averaging_weights, coalition_index
-from fedkit.methods.fedccea import sample_sizes
 
 CLIENTS, SHAPE, CLASSES = 10, (1, 28, 28), 10
 LOCAL = fk.LocalSGD(lr=0.05, batch_size=32, epochs=1)
-PARTIES, FEATURES = 5, 2
+PARTIES = 5
 
-Way = Callable[[], Any]
+Ways = dict[str, tuple[Callable[[], Any], float]]
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,7 @@ class Contest:
 
     title: str
     unit: str
-    ways: dict[str, tuple[Way, float]]
+    ways: Ways
     repeats: int = 3
 
 
@@ -60,28 +56,16 @@ class Given:
     device: str
 
 
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10))
-
-
-def lenet() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(1, 6, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(400, 120),
-        nn.ReLU(),
-        nn.Linear(120, 84),
-        nn.ReLU(),
-        nn.Linear(84, 10),
-    )
-
-
-MODULES: dict[str, Callable[[], nn.Module]] = {"mlp-200": mlp, "lenet5": lenet}
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "mlp-200": lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 10)
+    ),
+    "lenet5": lambda: nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(),
+        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84),
+        nn.ReLU(), nn.Linear(84, 10),
+    ),
+}  # fmt: skip
 
 
 @cache  # Flower makes a client for every message
@@ -105,65 +89,64 @@ def saturating(n: int) -> fk.Game:
 # --- models -----------------------------------------------------------------------------------
 
 
-def coalitions(given: Given) -> Iterator[Contest]:
+def module_of(name: str, row: Tensor) -> nn.Module:
+    """An ordinary module with the parameters of a row."""
+    module = MODULES[name]().to(row.device)
+    nn.utils.vector_to_parameters(row.clone(), module.parameters())
+    return module
+
+
+def coalitions(given: Given, name: str, images: int) -> Contest:
     """Accuracies of coalitions, against averaging state dictionaries one by one."""
+    images = 600 if given.short else images
     few = 5 if given.short else 20
     many = 32 if given.short else 1024 if given.device == "cuda" else 256
-    for name, make in MODULES.items():
-        for images in (600,) if given.short else (600, 2000):
-            model, rng = fk.build(name, SHAPE, CLASSES), np.random.default_rng(0)
-            base = model.init(rng).to(given.device)
-            updates = torch.stack([model.init(rng) for _ in range(CLIENTS)]).to(given.device)
-            x, y = (part.to(given.device) for part in client_data(0, images))
-            sizes = rng.integers(1, 1000, CLIENTS)
-            rows = fk.all_coalitions(CLIENTS)[rng.permutation(2**CLIENTS)[:many]]
-            evaluator = fk.Evaluator(model, x, y, device=given.device)
-            module = make().to(given.device).eval()
-            weights = averaging_weights(rows[:few], sizes)
+    model, rng = fk.build(name, SHAPE, CLASSES), np.random.default_rng(0)
+    base = model.init(rng).to(given.device)
+    updates = torch.stack([model.init(rng) for _ in range(CLIENTS)]).to(given.device)
+    x, y = (part.to(given.device) for part in client_data(0, images))
+    sizes = rng.integers(1, 1000, CLIENTS)
+    rows = fk.all_coalitions(CLIENTS)[rng.permutation(2**CLIENTS)[:many]]
+    evaluator = fk.Evaluator(model, x, y, device=given.device)
+    module = module_of(name, base).eval()
+    start = deepcopy(module.state_dict())
+    states = [module_of(name, base + update).state_dict() for update in updates]
 
-            def ours(evaluator=evaluator, base=base, updates=updates, sizes=sizes, rows=rows):  # type: ignore[no-untyped-def]
-                return fk.round_game(evaluator, base, base + updates, sizes)(rows)[:few]
+    def loop() -> np.ndarray:
+        found = []
+        for row in averaging_weights(rows[:few], sizes):
+            shares = [(float(w), s) for w, s in zip(row, states, strict=True)]
+            mean = {k: sum(w * s[k] for w, s in shares) for k in start}
+            module.load_state_dict(mean if row.any() else start)
+            with torch.no_grad():
+                found.append(float((module(x).argmax(1) == y).double().mean()))
+        return np.array(found)
 
-            def loop(module=module, base=base, updates=updates, weights=weights, x=x, y=y):  # type: ignore[no-untyped-def]
-                keys = module.state_dict()
-                states = [_named(keys, base + update) for update in updates]
-                start, found = _named(keys, base), []
-                for row in weights:
-                    mean = {k: sum(float(w) * s[k] for w, s in zip(row, states, strict=True))
-                            for k in keys}  # fmt: skip
-                    module.load_state_dict(mean if row.any() else start)
-                    with torch.no_grad():
-                        found.append(float((module(x).argmax(1) == y).double().mean()))
-                return np.array(found)
-
-            ways = {"fedkit": (ours, many), "state dictionaries": (loop, few)}
-            yield Contest(f"coalitions {name}, {images} images", "coalitions", ways)
+    ways: Ways = {
+        "fedkit": (lambda: fk.round_game(evaluator, base, base + updates, sizes)(rows)[:few], many),
+        "state dictionaries": (loop, few),
+    }
+    return Contest(f"coalitions {name}, {images} images", "coalitions", ways)
 
 
-def _named(keys: dict[str, Tensor], flat: Tensor) -> dict[str, Tensor]:
-    parts = flat.split([like.numel() for like in keys.values()])
-    return {k: part.view(like.shape) for (k, like), part in zip(keys.items(), parts, strict=True)}
-
-
-def rounds(given: Given) -> Iterator[Contest]:
+def rounds(given: Given, name: str) -> Contest:
     """A round of local training, against torch.nn and torch.optim as a tutorial has them."""
     images = 100 if given.short else 600
-    for name in MODULES:
-        model = fk.build(name, SHAPE, CLASSES)
-        start = model.init(np.random.default_rng(0)).to(given.device)
-        parts = [client_data(i, images) for i in range(CLIENTS)]
-        data = [(x.to(given.device), y.to(given.device)) for x, y in parts]
+    model = fk.build(name, SHAPE, CLASSES)
+    start = model.init(np.random.default_rng(0)).to(given.device)
+    parts = [client_data(i, images) for i in range(CLIENTS)]
+    data = [(x.to(given.device), y.to(given.device)) for x, y in parts]
 
-        def ours(model=model, start=start, data=data):  # type: ignore[no-untyped-def]
-            stack = start.cpu().expand(CLIENTS, -1)
-            return fk.train_clients(model, stack, data, LOCAL, _streams(1), device=given.device)
+    def ours() -> Tensor:
+        stack = start.cpu().expand(CLIENTS, -1)
+        return fk.train_clients(model, stack, data, LOCAL, _streams(1), device=given.device)
 
-        def loop(name=name, start=start, data=data):  # type: ignore[no-untyped-def]
-            own = zip(data, _streams(1), strict=True)
-            return torch.stack([_plain(name, start, part, rng) for part, rng in own])
+    def loop() -> Tensor:
+        own = zip(data, _streams(1), strict=True)
+        return torch.stack([_plain(name, start, part, rng) for part, rng in own])
 
-        ways = {"fedkit": (ours, CLIENTS * images), "torch.optim": (loop, CLIENTS * images)}
-        yield Contest(f"round {name}, {CLIENTS} clients", "images", ways)
+    ways: Ways = {"fedkit": (ours, CLIENTS * images), "torch.optim": (loop, CLIENTS * images)}
+    return Contest(f"round {name}, {CLIENTS} clients", "images", ways)
 
 
 def _streams(number: int) -> list[np.random.Generator]:
@@ -171,8 +154,7 @@ def _streams(number: int) -> list[np.random.Generator]:
 
 
 def _plain(name: str, start: Tensor, data: Any, rng: np.random.Generator) -> Tensor:
-    model = MODULES[name]().to(start.device)
-    nn.utils.vector_to_parameters(start.clone(), model.parameters())
+    model = module_of(name, start)
     optimiser = torch.optim.SGD(model.parameters(), LOCAL.lr)
     x, y = data
     for batch in torch.from_numpy(rng.permutation(len(y))).to(x.device).split(LOCAL.batch_size):
@@ -182,26 +164,23 @@ def _plain(name: str, start: Tensor, data: Any, rng: np.random.Generator) -> Ten
     return nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
-def flower(given: Given) -> Iterator[Contest]:
+def flower(given: Given, name: str) -> Contest | None:
     """Rounds of federated averaging, against Flower's simulation, its start-up included."""
     if find_spec("flwr") is None or find_spec("ray") is None:
-        return
+        return None
     number = 2 if given.short else 13
-    for name in ("mlp-200",) if given.short else MODULES:
+    model = fk.build(name, SHAPE, CLASSES)
 
-        def ours(name=name):  # type: ignore[no-untyped-def]
-            model = fk.build(name, SHAPE, CLASSES)
-            flat = model.init(np.random.default_rng(0))
-            data = [client_data(i) for i in range(CLIENTS)]
-            for r in range(1, number + 1):
-                stack = flat.expand(CLIENTS, -1)
-                flat = fk.train_clients(model, stack, data, LOCAL, _streams(r), device="cpu").mean(
-                    0
-                )
-            return flat
+    def ours() -> Tensor:
+        flat = model.init(np.random.default_rng(0))
+        data = [client_data(i) for i in range(CLIENTS)]
+        for r in range(1, number + 1):
+            stack = flat.expand(CLIENTS, -1)
+            flat = fk.train_clients(model, stack, data, LOCAL, _streams(r), device="cpu").mean(0)
+        return flat
 
-        ways = {"fedkit": (ours, number), "Flower": (partial(_flower, name, number), number)}
-        yield Contest(f"federated averaging {name}", "rounds", ways, repeats=1)
+    ways: Ways = {"fedkit": (ours, number), "Flower": (partial(_flower, name, number), number)}
+    return Contest(f"federated averaging {name}", "rounds", ways, repeats=1)
 
 
 def _flower(name: str, number: int) -> Tensor:
@@ -229,60 +208,35 @@ def _flower(name: str, number: int) -> Tensor:
 
     def server(context: Any) -> Any:
         strategy = FedAvg(
-            fraction_evaluate=0.0,
-            min_fit_clients=CLIENTS,
-            min_available_clients=CLIENTS,
+            fraction_evaluate=0.0, min_fit_clients=CLIENTS, min_available_clients=CLIENTS,
             initial_parameters=ndarrays_to_parameters([part[0].numpy() for part in start]),
             on_fit_config_fn=lambda server_round: {"round": server_round},
             evaluate_fn=lambda server_round, parameters, config: final.append(parameters),
-        )
+        )  # fmt: skip
         return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=number))
-
-    def client(context: Any) -> Any:
-        return Client(int(context.node_config["partition-id"])).to_client()
 
     run_simulation(
         server_app=ServerApp(server_fn=server),
-        client_app=ClientApp(client_fn=client),
+        client_app=ClientApp(
+            lambda context: Client(int(context.node_config["partition-id"])).to_client()
+        ),
         num_supernodes=CLIENTS,
         backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
     )
     return torch.cat([torch.from_numpy(part).flatten() for part in final[-1]])
 
 
-def lockstep(given: Given) -> Iterator[Contest]:
-    """FedCCEA's simulations of 20 clients, together against one after another."""
-    number, clients, images = 20, 20, 50 if given.short else 300
-    parts = [client_data(i, images) for i in range(clients)]
-    x, y = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
-    held = client_data(clients, 100)
-    split = tuple(np.split(np.arange(len(y)), clients))
-    federation = Federation(x, y, split, *held, *held, CLASSES, "blobs")
-    for name, local in (
-        ("mlp-128-64", fk.LocalSGD(lr=0.01, batch_size=32, epochs=3)),
-        ("mlp-128", fk.LocalSGD(lr=0.05, batch_size=256, epochs=1)),
-    ):
-        model, sizes = fk.build(name, SHAPE, CLASSES), sample_sizes(federation.sizes, number, 1)
-        run = partial(train_with_sizes, federation, model, local, device=given.device)
-
-        def alone(run=run, sizes=sizes):  # type: ignore[no-untyped-def]
-            return np.concatenate([run(one[None]) for one in sizes])
-
-        ways = {"in lockstep": (partial(run, sizes), number), "one by one": (alone, number)}
-        yield Contest(f"simulations {name}", "simulations", ways)
-
-
 # --- games ------------------------------------------------------------------------------------
 
 
-def overhead(given: Given) -> Iterator[Contest]:
+def overhead(given: Given) -> Contest:
     """What walking costs beside a utility that costs nothing, against shapiq and pyDVL."""
     calls, table = 900 if given.short else 9000, saturating(10)
 
     def ours() -> None:
         fk.estimate(table, fk.PermutationSampling(), calls, count="calls")
 
-    ways: dict[str, tuple[Way, float]] = {"fedkit": (ours, calls)}
+    ways: Ways = {"fedkit": (ours, calls)}
     if find_spec("shapiq"):
         import shapiq
 
@@ -292,7 +246,7 @@ def overhead(given: Given) -> Iterator[Contest]:
         ways["shapiq"] = walk, calls
     if find_spec("pydvl"):
         ways["pyDVL"] = partial(_pydvl, table, calls), calls
-    yield Contest("walks, n = 10", "coalitions", ways)
+    return Contest("walks, n = 10", "coalitions", ways)
 
 
 def _looked_up(table: fk.Game) -> Callable[[np.ndarray], np.ndarray]:
@@ -314,98 +268,45 @@ def _pydvl(table: fk.Game, calls: int) -> None:
     valuation.fit(Dataset(np.arange(n, dtype=float)[:, None], np.zeros(n)))
 
 
-def exact(given: Given) -> Iterator[Contest]:
-    """Exact Shapley values of a table, against shapiq's where it can wait for them."""
-    for n in (10,) if given.short else (16, 20, 24):
-        table = saturating(n)
-        ways: dict[str, tuple[Way, float]] = {
-            "fedkit": (lambda table=table: fk.shapley(table).values, 2**n)
-        }
-        if find_spec("shapiq") and n <= 16:
-            import shapiq
-
-            def peer(table=table, n=n):  # type: ignore[no-untyped-def]
-                computer = shapiq.ExactComputer(game=_looked_up(table), n_players=n)
-                return computer("SV").get_n_order_values(1)
-
-            ways["shapiq"] = peer, 2**n
-        yield Contest(f"exact values, n = {n}", "utilities", ways)
+# --- protocol ---------------------------------------------------------------------------------
 
 
-# --- columns ----------------------------------------------------------------------------------
-
-
-def counting(given: Given) -> Iterator[Contest]:
-    """Exact MShapley-CMI in the clear, against counting every coalition by pandas."""
-    rows = 20_000 if given.short else 1_000_000
-    rng, columns = np.random.default_rng(0), (PARTIES + 1) * FEATURES
-    hidden = rng.normal(size=(rows, 3))
-    x = hidden @ rng.normal(size=(3, columns)) + rng.normal(size=(rows, columns))
-    y = (hidden.sum(axis=1) + rng.normal(size=rows) > 0).astype(np.int64)
-    task, *parties = (x[:, i : i + FEATURES] for i in range(0, columns, FEATURES))
-    binned = pd.DataFrame(discretise(x), columns=[f"c{j}" for j in range(columns)])
-    binned["y"] = y
-
-    def entropy(names: list[str]) -> float:
-        p = binned.groupby(names, sort=False, observed=True).size().to_numpy() / rows
-        return float(-(p * np.log(p)).sum())
-
-    def groupby() -> np.ndarray:
-        table = []
-        for members in fk.all_coalitions(PARTIES):
-            whose = [0, *(1 + np.flatnonzero(members))]
-            names = [f"c{FEATURES * party + j}" for party in whose for j in range(FEATURES)]
-            table.append(entropy(["y"]) + entropy(names) - entropy([*names, "y"]))
-        return fk.shapley(fk.table_game(np.array(table))).values
-
-    def ours() -> np.ndarray:
-        return mshapley_cmi(task, y, parties).values
-
-    ways = {"fedkit": (ours, rows), "pandas groupby": (groupby, rows)}
-    yield Contest("counting in the clear", "rows", ways, repeats=1)
-
-
-def protocol(given: Given) -> Iterator[Contest]:
-    """The counting protocol at the paper's size (four hours there), and cell by cell.
+def protocol(given: Given, parties: int) -> Contest:
+    """The counting protocol at the paper's size (four hours there), or cell by cell.
 
     Parties share a list of IDs that is hashed once, with 3 copies of each, 2 iterations and 50
     artificial IDs in each block, every check on; cell by cell is Algorithm 1 as printed.
     """
     options = {"duplications": 3, "iterations": 2, "artificial": 50}
+    large = parties == PARTIES
+    rows = 1000 if not large else 10_000 if given.short else 1_000_000
+    rng = fk.Streams(0).generator("secure counting", rows)
+    cells = 25 if large else 3
+    x, y, *columns = (rng.integers(0, size, rows) for size in (cells, 2, *([cells] * parties)))
 
-    def counted(codes: tuple, **more: Any) -> np.ndarray:
-        found = count_here(*parties_of(codes, seed=0, **options, **more))
+    def counted(**more: Any) -> np.ndarray:
+        found = count_here(*parties_of((x, y, columns), seed=0, **options, **more))
         return np.sort(found.counts)
 
-    small, large = _codes(1000, 2, 3), _codes(10_000 if given.short else 1_000_000, PARTIES, 25)
-    ways: dict[str, tuple[Way, float]] = {
-        "whole table": (partial(counted, small), 1000),
-        "cell by cell": (partial(counted, small, variant="cells", hardened=False), 1000),
-    }
-    yield Contest("protocol, 2 data parties", "rows", ways, repeats=1)
-    in_the_clear = [large[0], large[1], *large[2]]
-    ways = {
-        "whole table": (partial(counted, large, blocks=8), len(large[0])),
-        "in the clear": (
-            lambda: np.sort(count_tuples(in_the_clear, np.ones(len(large[0]), dtype=np.int64))[1]),
-            len(large[0]),
-        ),
-    }
-    yield Contest(f"protocol, {PARTIES} data parties", "rows", ways, repeats=1)
+    def in_the_clear() -> np.ndarray:
+        return np.sort(count_tuples([x, y, *columns], np.ones(rows, dtype=np.int64))[1])
+
+    ways: Ways = {"whole table": (partial(counted, blocks=8) if large else counted, rows)}
+    if large:
+        ways["in the clear"] = in_the_clear, rows
+    else:
+        ways["cell by cell"] = partial(counted, variant="cells", hardened=False), rows
+    return Contest(f"protocol, {parties} data parties", "rows", ways, repeats=1)
 
 
-def _codes(rows: int, parties: int, cells: int) -> tuple:
-    rng = fk.Streams(0).generator("secure counting", rows)
-    x, y, *columns = (rng.integers(0, size, rows) for size in (cells, 2, *([cells] * parties)))
-    return x, y, columns
-
-
-CONTESTS: dict[str, Callable[[Given], Iterator[Contest]]] = {
-    each.__name__: each
-    for each in (
-        coalitions, rounds, lockstep, overhead, counting, protocol, flower, exact
-    )
-}  # fmt: skip
+CONTESTS: dict[Callable[..., Contest | None], list[tuple]] = {
+    coalitions: [*product(MODULES, (600, 2000))],
+    rounds: [*product(MODULES)],
+    overhead: [()],
+    protocol: [(2,), (PARTIES,)],
+    flower: [*product(MODULES)],
+}
+"""Each contest, and what it is held with."""
 
 
 def timed(contest: Contest, given: Given) -> None:
@@ -436,23 +337,28 @@ def timed(contest: Contest, given: Given) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the contests, one after another."""
+    names = {each.__name__: each for each in CONTESTS}
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("contests", nargs="*", metavar="CONTEST", help=", ".join(CONTESTS))
+    parser.add_argument("contests", nargs="*", metavar="CONTEST", help=", ".join(names))
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--threads", type=int, default=1)
-    given = parser.parse_args(arguments)
-    if unknown := set(given.contests) - set(CONTESTS):
-        parser.error(f"no contest {sorted(unknown)}; choose from {', '.join(CONTESTS)}")
-    torch.set_num_threads(given.threads)
+    asked = parser.parse_args(arguments)
+    if unknown := set(asked.contests) - set(names):
+        parser.error(f"no contest {sorted(unknown)}; choose from {', '.join(names)}")
+    torch.set_num_threads(asked.threads)
     # differences are of the method, not of a shorter float32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     os.environ.setdefault("RAY_DEDUP_LOGS", "1")
-    print(f"Python {platform.python_version()}, torch {torch.__version__}, {given.device}")
-    for name in given.contests or CONTESTS:
-        for contest in CONTESTS[name](Given(given.short, given.device)):
-            timed(contest, Given(given.short, given.device))
+    print(f"Python {platform.python_version()}, torch {torch.__version__}, {asked.device}")
+    given = Given(asked.short, asked.device)
+    for hold in (names[name] for name in asked.contests or names):
+        for case in CONTESTS[hold]:
+            if contest := hold(given, *case):
+                timed(contest, given)
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks import speed  # Flower's processes find its functions by this name
+
+    speed.main()

@@ -3,8 +3,7 @@
 Every estimator, and of shapiq what is installed, on recorded rounds (blind, with the clients' data
 sizes, with sizes and margins, where ``benchmarks.recorded`` left these), on retraining and
 attribution, and on games in closed form of 12 to 200 players.  Each estimate is a line of the file
-``--kept``, so that the same command goes on where it was stopped.  An earlier version stands beside
-this one if it is measured from its own checkout with ``--as before``.  ``--save`` puts the files
+``--kept``, so that the same command goes on where it was stopped.  ``--save`` puts the files
 together into ``results/testbed.csv``, which the book shows; ``--report`` prints that.
 """
 
@@ -16,11 +15,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from math import sqrt
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 import fedkit as fk
@@ -39,6 +39,7 @@ WEIGHTS = {
     "beta": lambda n: beta_weights(n, 4.0, 1.0),
 }
 FIELDS = ["half", "kind", "game", "way", "value", "players", "budget", "estimator", "seed"]
+PLACE = FIELDS[:-1]
 FOUND = ["error", "equal", "covered", "seconds"]  # as shares of the mean absolute value
 
 
@@ -156,49 +157,45 @@ def sampler(case: Case) -> Any:
 def peers() -> dict[str, Run]:
     """Return shapiq's estimators that learn (of 1.8.0), and its best samplers; none without it."""
     try:
-        import shapiq.approximator as shapiq
+        import shapiq.approximator as peer
     except ImportError:
         return {}
-    index = {"shapley": "SV", "banzhaf": "BV"}
+    index, one, two = {"shapley": "SV", "banzhaf": "BV"}, ("shapley",), ("shapley", "banzhaf")
+    # of players, index and seed; and what it values
+    makers: dict[str, tuple[Callable[[int, str, int], Any], tuple[str, ...]]] = {
+        "KernelSHAP": (lambda n, i, s: peer.KernelSHAP(n, pairing_trick=True, random_state=s), one),
+        "LeverageSHAP": (lambda n, i, s: peer.LeverageSHAP(n, random_state=s), one),
+        "PolySHAP": (lambda n, i, s: peer.PolySHAP(n, random_state=s), one),
+        "OddSHAP": (lambda n, i, s: peer.OddSHAP(n, random_state=s), one),
+        "RegressionMSR": (lambda n, i, s: peer.RegressionMSR(n, i, random_state=s), two),
+        "RegressionMSR, lightgbm": (
+            lambda n, i, s: peer.RegressionMSR(n, i, proxy_model="lightgbm", random_state=s), two,
+        ),
+        "kernel Banzhaf": (lambda n, i, s: peer.RegressionFBII(n, 1, random_state=s), two[1:]),
+        "permutations": (lambda n, i, s: peer.PermutationSamplingSV(n, random_state=s), one),
+        "SVARM": (lambda n, i, s: peer.SVARM(n, random_state=s), one),
+    }  # fmt: skip
 
-    def run(make: Callable[[int, int, str], Any], values: tuple[str, ...]) -> Run:
-        def one(case: Case, budget: int, seed: int) -> tuple[Floats, Floats | None]:
+    def of_shapiq(name: str) -> Run:
+        def run(case: Case, budget: int, seed: int) -> tuple[Floats, Floats | None]:
+            make, values = makers[name]
             if case.value not in values:
                 raise ValueError("it has no such value")
-            approximator = make(case.play.n_players, seed, index[case.value])
-
-            def utility(rows: Any) -> Floats:
-                return case.play(np.atleast_2d(rows).astype(bool))
-
-            found = approximator.approximate(budget, utility)
+            approximator = make(case.play.n_players, index[case.value], seed)
+            found = approximator.approximate(
+                budget, lambda rows: case.play(np.atleast_2d(rows).astype(bool))
+            )
             return np.asarray(found.get_n_order_values(1)), None
 
-        return one
+        return run
 
-    one, two = ("shapley",), ("shapley", "banzhaf")
-    makers: dict[str, tuple[Callable[[int, int, str], Any], tuple[str, ...]]] = {
-        "KernelSHAP": (
-            lambda n, s, _: shapiq.KernelSHAP(n, pairing_trick=True, random_state=s),
-            one,
-        ),
-        "LeverageSHAP": (lambda n, s, _: shapiq.LeverageSHAP(n, random_state=s), one),
-        "PolySHAP": (lambda n, s, _: shapiq.PolySHAP(n, random_state=s), one),
-        "OddSHAP": (lambda n, s, _: shapiq.OddSHAP(n, random_state=s), one),
-        "RegressionMSR": (lambda n, s, i: shapiq.RegressionMSR(n, i, random_state=s), two),
-        "RegressionMSR, lightgbm": (
-            lambda n, s, i: shapiq.RegressionMSR(n, i, proxy_model="lightgbm", random_state=s),
-            two,
-        ),
-        "kernel Banzhaf": (lambda n, s, _: shapiq.RegressionFBII(n, 1, random_state=s), two[1:]),
-        "permutations": (lambda n, s, _: shapiq.PermutationSamplingSV(n, random_state=s), one),
-        "SVARM": (lambda n, s, _: shapiq.SVARM(n, random_state=s), one),
-    }
-    return {f"shapiq {name}": run(make, values) for name, (make, values) in makers.items()}
+    return {f"shapiq {name}": of_shapiq(name) for name in makers}
 
 
-def estimators(name: str) -> dict[str, Run]:
-    """Return all estimators by name, the regression under the name given."""
-    return {name: of_fedkit(regression), "sampling": of_fedkit(sampler)} | peers()
+def estimators() -> dict[str, Run]:
+    """Return all estimators by name."""
+    ours = {"ProxySampling": of_fedkit(regression), "sampling": of_fedkit(sampler)}
+    return ours | peers()
 
 
 def measured(run: Run, case: Case, budget: int, seed: int) -> dict[str, Any]:
@@ -214,38 +211,42 @@ def measured(run: Run, case: Case, budget: int, seed: int) -> dict[str, Any]:
     size = np.abs(case.exact).mean()
     covered = "" if ends is None else ((ends[0] <= case.exact) & (case.exact <= ends[1])).mean()
     return {
-        "error": sqrt(((values - case.exact) ** 2).mean()) / size,
+        "error": np.sqrt(((values - case.exact) ** 2).mean()) / size,
         "equal": case.exact.std() / size,
         "covered": covered,
         "seconds": seconds,
     }
 
 
+def asked(cases: list[Case], runs: dict[str, Run], seeds: int | None) -> Iterator[tuple]:
+    """Yield each estimate that is to be there: its fields, its run and its case."""
+    for case in cases:
+        n = case.play.n_players
+        for budget, (name, run) in product(BUDGETS[n], runs.items()):
+            peer = name.startswith("shapiq")
+            if case.way != "blind" and (peer or name == "sampling"):
+                continue  # it sees what the blind one sees
+            if n == 200 and budget > 600 and peer:
+                continue
+            for seed in range(seeds or SEEDS[n]):
+                place = (case.half, case.kind, case.game, case.way, case.value, n, budget, name)
+                yield (*place, seed), run, case
+
+
 def measure(cases: list[Case], runs: dict[str, Run], kept: Path, seeds: int | None = None) -> None:
     """Add what is missing to the file of estimates."""
-    known = {tuple(row[field] for field in FIELDS) for row in read(kept)}
+    known = {tuple(row) for row in read(kept)[FIELDS].to_numpy()}
     kept.parent.mkdir(parents=True, exist_ok=True)
     new = not kept.exists()
     with kept.open("a", newline="") as file:
         writer = csv.DictWriter(file, [*FIELDS, *FOUND])
         if new:
             writer.writeheader()
-        for case in cases:
-            n = case.play.n_players
-            for budget in BUDGETS[n]:
-                for name, run in runs.items():
-                    if case.way != "blind" and (name.startswith("shapiq") or name == "sampling"):
-                        continue  # it sees what the blind one sees
-                    if n == 200 and budget > 600 and name.startswith("shapiq"):
-                        continue
-                    for seed in range(seeds or SEEDS[n]):
-                        key = (case.half, case.kind, case.game, case.way, case.value)
-                        key += (str(n), str(budget), name, str(seed))
-                        if key in known:
-                            continue
-                        found = measured(run, case, budget, seed)
-                        writer.writerow(dict(zip(FIELDS, key, strict=True)) | found)
-                        file.flush()
+        for place, run, case in asked(cases, runs, seeds):
+            if tuple(map(str, place)) not in known:
+                found = measured(run, case, place[-3], place[-1])
+                writer.writerow(dict(zip(FIELDS, place, strict=True)) | found)
+                file.flush()
 
 
 def save(files: list[Path]) -> None:
@@ -253,72 +254,43 @@ def save(files: list[Path]) -> None:
 
     What was not measured anew stays as it is there.
     """
-    rows: dict[tuple[str, ...], dict[str, dict[str, str]]] = {}
-    for row in (row for file in files for row in read(file) if row["error"]):
-        rows.setdefault(tuple(row[field] for field in FIELDS[:-1]), {})[row["seed"]] = row
-    lines = {tuple(row[field] for field in FIELDS[:-1]): [*row.values()] for row in read(RECORD)}
-    with RECORD.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([*FIELDS[:-1], "seeds", *FOUND])
-        for key, by_seed in rows.items():
-            some = [*by_seed.values()]
-            error = sqrt(np.mean([float(row["error"]) ** 2 for row in some]))
-            held = [float(row["covered"]) for row in some if row["covered"]]
-            means = [np.mean([float(row[field]) for row in some]) for field in ("equal", "seconds")]
-            covered = f"{np.mean(held):.3f}" if held else ""
-            found = [f"{error:.4g}", f"{means[0]:.4g}", covered, f"{means[1]:.3f}"]
-            lines[key] = [*key, str(len(some)), *found]
-        writer.writerows(lines[key] for key in sorted(lines))
+    found = pd.concat([read(file) for file in files])
+    found[FOUND] = found[FOUND].apply(pd.to_numeric)
+    groups = found.dropna(subset="error").groupby(PLACE)
+    new = groups[FOUND].mean()
+    new["error"] = groups["error"].agg(lambda errors: np.sqrt((errors**2).mean()))
+    for name, form in zip(FOUND, ("{:.4g}", "{:.4g}", "{:.3f}", "{:.3f}"), strict=True):
+        new[name] = [form.format(x) if np.isfinite(x) else "" for x in new[name]]
+    new["seeds"] = groups.size().astype(str)
+    rows = pd.concat([read(RECORD), new.reset_index()]).drop_duplicates(PLACE, keep="last")
+    rows.sort_values(PLACE)[[*PLACE, "seeds", *FOUND]].to_csv(RECORD, index=False)
 
 
-def report(rows: list[dict[str, str]]) -> None:
-    """Print ratios to the best peer and to the estimator before, coverage and seconds."""
-    errors = {tuple(row[field] for field in FIELDS[:-1]): row for row in rows}
-    groups: dict[tuple[str, ...], list[tuple[float, ...]]] = {}
-    for key, row in errors.items():
-        half, kind, game, way, value, players, budget, name = key
-        if name != "ProxySampling":
-            continue
-        place = (half, kind, game, "blind", value, players, budget)
-        peers_of = [
-            float(errors[k]["error"]) for k in errors if k[:7] == place and "shapiq" in k[7]
-        ]
-        before = errors.get((*key[:7], "before"))
-        error = float(row["error"])
-        group = "rounds" if kind in ("accuracy", "loss") else kind
-        groups.setdefault((half, value, group, way, players, budget), []).append(
-            (
-                error,
-                error / min(peers_of, default=np.nan),
-                error / float(before["error"]) if before else np.nan,
-                float(row["covered"] or np.nan),
-                float(row["seconds"]),
-            )
-        )
-    heads = ("error", "/ peer", "/ before", "coverage", "seconds")
-    print(f"{'':50}" + "".join(f"{head:>10}" for head in heads))
-    order = sorted(groups, key=lambda group: (*group[:4], int(group[4]), int(group[5])))
-    for group in order:
-        found = np.array(groups[group])
-        with np.errstate(divide="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of columns without numbers
-            means = [*np.exp(np.nanmean(np.log(found[:, :3]), axis=0)), *found[:, 3:].mean(axis=0)]
-        print(f"{', '.join(group):50}" + "".join(f"{mean:10.3f}" for mean in means))
+def report(rows: pd.DataFrame) -> None:
+    """Print errors, their ratio to the best peer's, coverage and seconds."""
+    rows[FOUND] = rows[FOUND].apply(pd.to_numeric)
+    game = ["half", "kind", "game", "value", "players", "budget"]
+    peer = rows[rows.estimator.str.startswith("shapiq")].groupby(game).error.min()
+    ours = rows[rows.estimator == "ProxySampling"].set_index([*game, "way"])
+    ours["/ peer"] = ours.error / peer.reindex(ours.index.droplevel("way")).to_numpy()
+    ours = ours.reset_index().replace({"kind": {"accuracy": "rounds", "loss": "rounds"}})
+    ours[["players", "budget"]] = ours[["players", "budget"]].astype(int)
+    groups = ours.groupby(["half", "value", "kind", "way", "players", "budget"])
+    ratios = groups[["error", "/ peer"]].agg(lambda x: np.exp(np.log(x).mean()))
+    print(ratios.join(groups[["covered", "seconds"]].mean()).round(3).to_string())
 
 
-def read(kept: Path) -> list[dict[str, str]]:
-    """Return the rows of a file of estimates."""
+def read(kept: Path) -> pd.DataFrame:
+    """Return the rows of a file of estimates, all as text."""
     if not kept.exists():
-        return []
-    with kept.open(newline="") as file:
-        return list(csv.DictReader(file))
+        return pd.DataFrame(columns=[*FIELDS, *FOUND])
+    return pd.read_csv(kept, dtype=str, keep_default_na=False)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Measure, print what was measured, and keep it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--half", choices=["choosing", "final"], default="final")
-    parser.add_argument("--as", dest="name", default="ProxySampling")
     parser.add_argument("--only", nargs="*", default=None, metavar="ESTIMATOR")
     parser.add_argument("--players", type=int, nargs="*", default=list(BUDGETS))
     parser.add_argument("--values", nargs="*", default=["shapley"], choices=list(WEIGHTS))
@@ -329,23 +301,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--save", action="store_true", help="write results/testbed.csv of --kept")
     parser.add_argument("--report", action="store_true", help="print the record, measure nothing")
     given = parser.parse_args(arguments)
-    if given.short:
-        given.players = [12]
     if given.save:
         save(given.kept)
     elif not given.report:
         cases: list[Case] = []
-        if 12 in given.players:
+        players = [12] if given.short else given.players
+        if 12 in players:
             cases += recorded_cases(given.half, given.margins, tuple(given.values))
         if "shapley" in given.values:
-            for n in given.players:
-                cases += closed_cases(given.half, n)
-        runs = estimators(given.name)
-        if given.only is not None:
-            runs = {name: run for name, run in runs.items() if name in given.only}
-        if given.short:
-            cases, given.seeds = cases[:3], 1
-        measure(cases, runs, given.kept[0], given.seeds)
+            cases += chain.from_iterable(closed_cases(given.half, n) for n in players)
+        runs = estimators()
+        runs = {name: run for name, run in runs.items() if name in (given.only or runs)}
+        most, seeds = (3, 1) if given.short else (None, given.seeds)
+        measure(cases[:most], runs, given.kept[0], seeds)
     report(read(RECORD))
 
 

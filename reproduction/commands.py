@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import filter as matching
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +14,7 @@ import typer
 
 from fedkit.__main__ import complain
 from fedkit.checks import choice
-from reproduction import PAPERS, ROOT
+from reproduction import PAPERS
 from reproduction.claims import all_claims, claims_papers, load_claims
 from reproduction.experiments import (
     ENGINES,
@@ -32,15 +30,11 @@ from reproduction.records import (
     PROFILES,
     SHIPPED,
     Store,
-    format_seeds,
     parse_seeds,
-    told_apart,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from reproduction.claims import Claims
 
 app = typer.Typer()
 GROUPS = {"book": "reproduction.book.cli"}
@@ -195,19 +189,12 @@ def run(
             plan += [(item, cells)] if cells else []
     if not plan:
         raise errors[0] if errors else ValueError(f"{paper} has no cells at profile {profile}")
-    for item, _ in plan if chosen else ():
-        planned = sorted({seed for cell in item.cells(profile, None) for seed in cell.seeds})
-        if beyond := sorted(set(chosen or ()) - set(planned)):
-            complain(
-                f"seeds {format_seeds(beyond)} are not planned for {item.name} at profile "
-                f"{profile}, which has {format_seeds(planned)}; their records count all the same"
-            )
     store = Store()
     if dry_run:
         for item, cells in plan:
-            for cell, apart in zip(cells, told_apart(cells), strict=True):
-                more = "".join(f"  {name}={value}" for name, value in apart.items())
-                typer.echo(f"{item.name}  {cell.key}  {store.state(cell)}{more}")
+            for cell in cells:
+                told = " ".join(f"{name}={value}" for name, value in cell.settings.items())
+                typer.echo(f"{item.name}  {cell.key}  {store.state(cell)}  {told}")
         return
     # the nodes of a cluster may have what this machine lacks
     where = device if engine == "ray" and device == "cuda" else _find_device(device)
@@ -245,28 +232,20 @@ def _report(outcome: Outcome) -> bool:
     return bool(outcome.failed)
 
 
-def _remarks(
-    paper: str, store: Store, profile: str, frame: pd.DataFrame, shown: pd.DataFrame
-) -> Iterator[str]:
-    """Say what the table leaves unsaid: the dagger, what is left out, where else to look."""
-    if left := len(frame) - len(shown):
+def _remarks(paper: str, store: Store, profile: str, frame: pd.DataFrame) -> Iterator[str]:
+    """Say what the listed claims leave unsaid: the dagger, what is left out, where to look."""
+    if left := int(frame["mean"].isna().sum()):
         yield f"claims without a number of ours: {left}; the page on claims lists them"
-    if frame["by_construction"].any():
-        yield "by construction: holds or fails whatever the data are; counted in no other column"
-    if shown["also_fits"].notna().any():
-        yield "fits k/m too: the same number would reproduce k of the m other rows of its column"
     for other, where in load_claims(paper).paper.get("elsewhere", {}).items():
         if store.paths(other, paper):
             yield f"records at profile {other}: {where}"
-
     again = f"fedkit run {paper} --profile {profile}"
-    if shown["stale"].any():
+    if frame["stale"].any():
         yield (
             "† by records that this code no longer gives (fedkit golden shows why); "
             f"{again} --stale makes them anew"
         )
-    found = len(store.paths(profile, paper))
-    folder = store.root / profile / paper
+    found, folder = len(store.paths(profile, paper)), store.root / profile / paper
     if not found:
         yield f"no record of {paper} at profile {profile} in {folder}: {again} makes them"
         yield SHIPPED
@@ -274,30 +253,6 @@ def _remarks(
         yield f"records at profile {profile} in {folder}: {found}; no claim is judged from them"
     elif profile != "paper":
         yield f"numbers of profile {profile} are shown and never judged; only those of paper are"
-
-
-def _why_not(text: str, store: Store, profile: str) -> str:
-    """Call cost the reason only in fedkit's own records of the papers' scale; else none was made.
-
-    The text keeps its columns.
-    """
-    if profile == "paper" and store.root.resolve() == ROOT / "results":
-        return text
-    return re.sub(r"not attempted( \(cost\))?", lambda m: "no record".ljust(len(m[0])), text)
-
-
-def _compare_all(claims: Mapping[str, Claims], store: Store, profile: str) -> None:
-    """Count the verdicts of papers."""
-    from reproduction.tables import by_paper
-    from reproduction.verdicts import join
-
-    frames = {name: join(read, store, profile=profile) for name, read in claims.items()}
-    without = [name for name in frames if not store.paths(profile, name)]
-    typer.echo(_why_not(by_paper(frames).to_string(), store, profile))
-    if without:
-        typer.echo(
-            f"no record of {', '.join(without)} at profile {profile} in {store.root}; {SHIPPED}"
-        )
 
 
 @app.command()
@@ -468,31 +423,34 @@ def compare(
     ] = False,
 ) -> None:
     """Set a paper's claims beside the records, with a verdict on each; or count those of all."""
-    from reproduction.experiments import check_records, stale_records
-    from reproduction.tables import claims_table, summary, terminal_table
-    from reproduction.verdicts import join
+    from pandas import concat
 
-    claims = all_claims() if paper is None else {paper: load_claims(paper)}
+    from reproduction.experiments import check_records, stale_records
+    from reproduction.tables import by_paper, claims_listing, claims_table, summary
+    from reproduction.verdicts import join, verdict_text
+
+    store = Store()
     if paper is None:
         if markdown or check:
             raise ValueError(
                 "--markdown and --check are for the claims of one paper, such as: "
-                f"fedkit compare {next(iter(claims))} --markdown"
+                "fedkit compare fedowen --markdown"
             )
-        _compare_all(claims, Store(), profile)
+        frames = {
+            name: join(claims, store, profile=profile) for name, claims in all_claims().items()
+        }
+        every = concat(frame.assign(paper_key=name) for name, frame in frames.items())
+        counts = by_paper(every[~every["by_construction"].astype(bool)])
+        typer.echo(counts.rename(index=verdict_text).to_string())
+        if without := [name for name in frames if not store.paths(profile, name)]:
+            names = ", ".join(without)
+            typer.echo(f"no record of {names} at profile {profile} in {store.root}; {SHIPPED}")
         return
-    store = Store()
-    frame = join(claims[paper], store, profile=profile)
+    frame = join(load_claims(paper), store, profile=profile)
     shown = frame[frame["mean"].notna()]
-    text = summary(frame).T.to_string() + "\n\n"
-    if not len(shown):
-        text += "no claim has a number"
-    elif markdown:
-        text += claims_table(shown, commands=True)
-    else:
-        text += terminal_table(shown, shutil.get_terminal_size((100, 24)).columns)
-    typer.echo(_why_not(text, store, profile))
-    for line in _remarks(paper, store, profile, frame, shown):
+    typer.echo(f"{summary(frame).T.to_string()}\n")
+    typer.echo(claims_table(shown, commands=True) if markdown else claims_listing(shown))
+    for line in _remarks(paper, store, profile, frame):
         typer.echo(line)
     if check:
         problems = check_records(store)

@@ -1,7 +1,6 @@
 """What the evaluations of all papers share: their data, their cells, and runs of one seed.
 
-Every paper describes a run, all seeds apart, by a frozen dataclass of settings.  A cell holds these
-as a dictionary, together with a block of seeds.
+A frozen dataclass of settings describes a run, all seeds apart; a cell adds a block of seeds.
 """
 
 from __future__ import annotations
@@ -240,8 +239,7 @@ def accuracies(rounds: pd.DataFrame) -> dict[str, float]:
 def chance_above(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
     """Probability that a member of `a` is above one of `b`, ties half; NaN if one is empty.
 
-    This is the area under the ROC curve, and Mann and Whitney's U over its largest value.  A member
-    that is NaN is above none, and none is above it.
+    The area under the ROC curve; a member that is NaN is above none, and none is above it.
     """
     if not len(a) or not len(b):
         return float("nan")

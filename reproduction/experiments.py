@@ -1,7 +1,6 @@
 """Experiments: which cells a table or figure has, how one is computed, and running them.
 
-The modules of a paper's folder register its experiments when they are imported, and they are
-imported when somebody asks for one of them.
+The modules of a paper's folder register its experiments when they are imported.
 """
 
 from __future__ import annotations

@@ -320,12 +320,7 @@ def forests(
 def stacked(counts: DataFrame, parts: Mapping[str, tuple[str, int]], xlabel: str) -> Picture:
     """Draw a bar per row of counts, in shares, with the counts in it.
 
-    Parameters
-    ----------
-    counts : DataFrame
-        Whole numbers, a column per part.
-    parts : mapping of str to (str, int)
-        Words and place in the palette of each part; all other parts go to "other".
+    `parts` are words and place in the palette by column; all other columns are "other".
     """
     rest = counts[[name for name in counts if name not in parts]].sum(axis=1)
     counts = counts.assign(other=rest).reindex(columns=list(parts)).fillna(0).astype(int)

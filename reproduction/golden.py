@@ -1,12 +1,8 @@
 """Golden runs: small runs whose numbers are committed, so that a change of behaviour is seen.
 
-An experiment declares a :class:`Tiny`: which small runs answer for a cell of it.  The numbers of
-each such run stand in ``results/golden/<paper>/<name>.json`` with a version, its *behaviour*, and
-why it was raised.  A record keeps the behaviours of its golden runs.  Nothing here looks at source
-code: what gives the same numbers is the same.
-
-The audit runs recorded cells again at full scale, because a golden run is small and cannot see what
-depends on size.
+An experiment declares by a :class:`Tiny` which small runs answer for a cell of it.  Their numbers
+stand in ``results/golden/<paper>/<name>.json`` with a version, the *behaviour* that records keep.
+The audit runs recorded cells again at full scale.
 """
 
 from __future__ import annotations
@@ -146,9 +142,7 @@ class GoldenRun:
         """Run it, commit its new numbers, and return the behaviour that it is at from now on.
 
         Numbers that are compared for the first time, beside former ones that all agree, raise no
-        behaviour: the run is watched more closely, and does what it did.  A change that concerns
-        the cells with some settings `only`, such as one data set's, leaves other records fresh.
-        The history names the commit before the change, which is not committed yet.
+        behaviour; a change of cells with some settings `only` leaves other records fresh.
         """
         stored = golden_numbers(self.paper, self.name)
         then, now = stored["numbers"], self.measure()
@@ -212,9 +206,8 @@ def _json(value: Any) -> Any:
 def trace(history: Any, remembered: Sequence[Any] = ()) -> Numbers:
     """Return what a federated run did: who took part, values, weights, and the final models.
 
-    `remembered` is what the server kept of every client after each round, which selects later.  A
-    model is told by its length and its products with three fixed random directions, so that any
-    change of training or aggregation shows, whatever the accuracy.
+    `remembered` is what the server kept of every client after each round.  A model is told by its
+    length and its products with three fixed random directions.
     """
     models = history.models.double().cpu().numpy()
     directions = np.random.default_rng(0).standard_normal((models.shape[1], 3))

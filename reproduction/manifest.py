@@ -82,11 +82,7 @@ def make_manifest(
     seconds: float | None = None,
     evaluations: int | None = None,
 ) -> dict[str, Any]:
-    """Describe how a record was made; ``book/provenance.md`` explains each field.
-
-    `behaviour` is what the golden runs that answer for the record are at, `data` the name, source
-    and checksum of each data set.
-    """
+    """Describe how a record was made; ``book/provenance.md`` explains each field."""
     return {
         "behaviour": dict(behaviour),
         "commit": commit(),
@@ -133,11 +129,7 @@ def _git(*words: str) -> str | None:
 
 
 def stamp(profile: str = "smoke") -> pd.DataFrame:
-    """Return the table at the foot of a page: what its numbers were made with.
-
-    It has one column, ``value``, and neither paths nor the name of a computer, so that two builds
-    of one commit show the same.
-    """
+    """Return the table at the foot of a page, column ``value``: what its numbers were made with."""
     pd = need("pandas", extra="run")
     rows = {
         "profile": profile,

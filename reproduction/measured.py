@@ -168,11 +168,7 @@ class _Lookup:
         return [[ours] if claim.against is None else [ours, claim.against]]
 
     def numbers(self, claim: Claim) -> Numbers | None:
-        """Return our per-seed numbers for a claim; None where there are no records.
-
-        A seed counts where it has run in every place, so that no column weighs more in one than in
-        another; all columns must be there, for the printed number is of all of them.
-        """
+        """Return our numbers for a claim, of seeds that all places have; None without records."""
         found = [[self._find(place) for place in line] for line in self.grid(claim)]
         complete = [[f for f in line if f is not None] for line in found if None not in line]
         several = {"sweep", "pooled"} & set(claim.ours)

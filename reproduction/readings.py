@@ -1,8 +1,7 @@
 """The open choices of the papers: each reading of a paper is its claims, asked of other records.
 
-``readings.csv`` has a row per choice: ours in words, where it is made, and why.  Where something
-else is run too, or planned, the row names what is judged, the others, and which of these the
-paper's words admit; :mod:`reproduction.verdicts` judges the others beside the judged one.
+``readings.csv`` has a row per choice: ours, where it is made, and why; and where something else is
+run or planned, what is judged, the others, and which of these the paper's words admit.
 """
 
 from __future__ import annotations

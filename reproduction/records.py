@@ -1,8 +1,7 @@
 """Records: what one method at one setting gave, seed by seed, and what it was made with.
 
-A record is one JSON file, ``results/<profile>/<paper>/<experiment>/<key>.json``, written whole or
-not at all and checked when it is read.  It is *stale* once a golden run that answers for it is at
-another behaviour than when it was made.
+A record is one JSON file, ``results/<profile>/<paper>/<experiment>/<key>.json``.  It is *stale*
+once a golden run that answers for it is at another behaviour than when it was made.
 """
 
 from __future__ import annotations
@@ -93,14 +92,7 @@ _COLUMNS = frozenset({"profile", "paper", "experiment", "key", "seed", "seeds", 
 class Cell:
     """One method at one setting over one block of seeds: what one record holds.
 
-    Two cells are equal when their fields say the same, whatever the order of the settings and
-    whether a number was written 1 or 1.0.
-
-    Examples
-    --------
-    >>> cell = Cell("smoke", "fedowen", "table1", {"method": "fedowen", "alpha": 0.1}, (0, 1))
-    >>> cell.key.rsplit("-", 1)[0]
-    'fedowen-alpha0.1-s0-1'
+    Cells are equal when their fields say the same, in any order, a number written 1 or 1.0.
     """
 
     profile: str
@@ -173,18 +165,6 @@ class Cell:
 
     def __hash__(self) -> int:
         return hash(self.identity)
-
-
-def told_apart(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """Return, for each cell, the settings that tell it from cells of the same slug."""
-    seen: dict[tuple[str, str], set[str]] = {}
-    for cell in cells:
-        for name, value in cell.settings.items():
-            seen.setdefault((cell.slug, name), set()).add(canonical_json(value))
-    return [
-        {name: value for name, value in c.settings.items() if len(seen[c.slug, name]) > 1}
-        for c in cells
-    ]
 
 
 # ------------------------------------------------------------------- what it is held to
@@ -408,29 +388,27 @@ class Store:
         A seed that two records of a setting hold counts once: the fresh record, then the one with
         more seeds.  Columns are profile, paper, experiment, key, the settings, seed, metric, value.
         """
-
-        def rows(result: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-            return [(result["seed"], name, value) for name, value in result["metrics"].items()]
-
-        return self._table(rows, ["seed", "metric", "value"], (profile, paper, experiment))
+        return self._table(
+            lambda result: result["metrics"].items(),
+            ["seed", "metric", "value"], (profile, paper, experiment),
+        )  # fmt: skip
 
     def series(
         self, paper: str | None = None, experiment: str | None = None, profile: str | None = None
     ) -> pd.DataFrame:
         """Return the series as :meth:`frame` does; columns end in seed, series, index, value."""
-
-        def rows(result: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-            return [
-                (result["seed"], name, index, value)
+        return self._table(
+            lambda result: (
+                (name, index, value)
                 for name, values in result["series"].items()
                 for index, value in enumerate(values)
-            ]
-
-        return self._table(rows, ["seed", "series", "index", "value"], (profile, paper, experiment))
+            ),
+            ["seed", "series", "index", "value"], (profile, paper, experiment),
+        )  # fmt: skip
 
     def _table(
         self,
-        rows_of: Callable[[Mapping[str, Any]], list[tuple[Any, ...]]],
+        rows_of: Callable[[Mapping[str, Any]], Iterable[tuple[Any, ...]]],
         columns: list[str],
         part: tuple[str | None, str | None, str | None],
     ) -> pd.DataFrame:
@@ -446,7 +424,7 @@ class Store:
             for result in record.results:
                 if (setting, result["seed"]) not in seen:
                     seen.add((setting, result["seed"]))
-                    rows += rows_of(result)
+                    rows += [(result["seed"], *row) for row in rows_of(result)]
             owner += [len(heads)] * (len(rows) - len(owner))
             settings = {k: tuple(v) if isinstance(v, list) else v for k, v in cell.settings.items()}
             heads.append({name: getattr(cell, name) for name in lead} | settings)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -13,84 +14,26 @@ import pandas as pd
 from fedkit.intervals import Interval, mean_interval
 from reproduction import NAMES, claims_file
 from reproduction import figures as plots
+from reproduction import verdicts as v
 from reproduction.claims import load_claims
 from reproduction.fedccea.findings import reduced_claims
 from reproduction.fedms.findings import Evaluation as FedMS
 from reproduction.fedms.findings import differences
 from reproduction.records import Store
-from reproduction.tables import RAISED, by_finding, marked_verdict, marks_told, otherwise
-from reproduction.verdicts import (
-    DECIDED,
-    DIRECTION,
-    HOLDS,
-    LOOKS,
-    NOT_ATTEMPTED,
-    NOT_JUDGED,
-    NOT_REPRODUCED,
-    NOT_TESTABLE,
-    REPRODUCED,
-    TURNS,
-    UNDECIDABLE,
-    UNJUDGED,
-    VERDICTS,
-    join,
-    verdict_text,
-)
+from reproduction.tables import RAISED, by_finding, by_paper, marked_verdict, marks_told, otherwise
 
 if TYPE_CHECKING:
     from fedkit.plots import Picture
 
 #: the papers with claims, and how each is written
 WRITTEN = {paper: name for paper, name in NAMES.items() if claims_file(paper) is not None}
-#: what each paper promises first
-HEADLINES = {
-    "fedowen.p1.mnist.vs-fedavg": "beats FedAvg on MNIST, mean of three settings, points",
-    "fedowen.p1.fashionmnist.vs-fedavg":
-        "beats FedAvg on FashionMNIST, mean of three settings, points",
-    "fedowen.p2.mnist.vs-fedavg": "the same on MNIST, rare classes less rare (Table 2), points",
-    "fedowen.p2.fashionmnist.vs-fedavg":
-        "the same on FashionMNIST, rare classes less rare (Table 2), points",
-    "fedowen.p1.mnist.vs-shapfed": "beats ShapFed-WA on MNIST, mean of three settings, points",
-    "fedowen.p1.mnist.vs-banzhaf": "beats Data Banzhaf on MNIST, mean of three settings, points",
-    "fedowen.unbiased":
-        "its estimate is unbiased; largest error of its mean, game of four, share of the total",
-    "fedms.p1.mnist.vs-fedavg":
-        "beats FedAvg on MNIST, a Maverick with a tenth of its class, mean of three settings, "
-        "points",
-    "fedms.mavericks": "asks a Maverick in at least half of the rounds, mean of the two, %",
-    "fedms.p2.vs-fedavg": "asks harmful clients less often than FedAvg does, points",
-    "fedtsv.separates.iid-malicious": "scores honest IID clients above malicious ones, chance",
-    "fedtsv.best.cgsv.mnist": "consistently surpasses CGSV, points",
-    "fedtsv.best.loo.mnist": "consistently surpasses leave-one-out, points",
-    "fedccea.ranks-better.fedccea.loo":
-        "finds low contributors more precisely than leave-one-out, area, points",
-    "fedccea.ranks-better.fedccea.tmc-sv":
-        "finds low contributors more precisely than TMC-Shapley, area, points",
-    "fedvalue.ensemble-above-80.5":
-        "correlates with the mean of SHAP values over models above 0.8, % of the settings",
-    "fedvalue.p7.accuracy.vs-vf-ps": "picks better than VF-PS, with free-riders, accuracy",
-    "fedvalue.excluded.free-riders":
-        "pays no free-rider, % of those paid, the worst budget of each repetition",
-    "fedvalue.deceived.3": "its server cannot deceive, share of the counts deceived",
-}  # fmt: skip
+_HERE = Path(__file__).parent
+#: what each paper promises first, by the name of the claim
+HEADLINES = pd.read_csv(_HERE / "headlines.csv", index_col="claim")["promise"].to_dict()
+#: what the head of the report says in numbers: by name a claim, decimals, sign, and a factor
+FOUND = pd.read_csv(_HERE / "quoted.csv", index_col="name")
 #: beside which the gain stands where a Maverick holds its whole class
 WHOLE = "fedms.p1.mnist.vs-fedavg"
-#: what the head of the report says in numbers: by name a claim, decimals, sign, and a factor
-FOUND = {
-    "owen": ("fedowen.p1.fashionmnist.vs-fedavg", 1, True, 1),
-    "owen-too": ("fedowen.p1.mnist.vs-fedavg", 1, True, 1),
-    "owen-shapfed": ("fedowen.p1.mnist.vs-shapfed", 1, True, 1),
-    "owen-mild": ("fedowen.p2.fashionmnist.vs-fedavg", 1, True, 1),
-    "owen-mild-too": ("fedowen.p2.mnist.vs-fedavg", 1, True, 1),
-    "ms": ("fedms.p1.mnist.vs-fedavg", 1, True, 1),
-    "ms-harm": ("fedms.p2.vs-fedavg", 1, False, 1),
-    "tsv": ("fedtsv.separates.iid-malicious", 2, False, 1),
-    "tsv-lead": ("fedtsv.best.cgsv.mnist", 2, True, 1),
-    "tsv-slow": ("fedtsv.best-at-its-rate.cgsv", 1, True, 1),
-    "value": ("fedvalue.ensemble-above-80.5", 0, False, 1),
-    "value-lies": ("fedvalue.deceived.3", 0, False, 100),
-    "value-lies-nine": ("fedvalue.deceived.9", 0, False, 100),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,7 +47,7 @@ class Report:
     def frames(self) -> dict[str, pd.DataFrame]:
         """The claims of each paper with their verdicts, by its name."""
         return {
-            name: join(load_claims(paper), self.store, profile=self.records)
+            name: v.join(load_claims(paper), self.store, profile=self.records)
             for paper, name in WRITTEN.items()
         }
 
@@ -123,7 +66,7 @@ class Report:
     @cached_property
     def judged(self) -> pd.DataFrame:
         """Those of them that are judged."""
-        return self.claims[~self.claims["verdict"].isin(UNJUDGED)]
+        return self.claims[~self.claims["verdict"].isin(v.UNJUDGED)]
 
     @cached_property
     def findings(self) -> pd.DataFrame:
@@ -137,7 +80,7 @@ class Report:
     @cached_property
     def headlines(self) -> pd.DataFrame:
         """What each paper promises first, FedCCEA's as its chapter judges it."""
-        few = join(reduced_claims(), self.store, profile="laptop", scale="laptop")
+        few = v.join(reduced_claims(), self.store, profile="laptop", scale="laptop")
         few = few[few["claim"].isin(HEADLINES)].set_index("claim", drop=False)
         rest = self.everything.drop(few.index)
         parts = [rest, few.assign(paper_key="FedCCEA*")]
@@ -156,14 +99,6 @@ class Report:
         ours = table["paper_key"].isin(WRITTEN.values()) & table.index.isin(self.claims.index)
         return table[ours]
 
-    def counts(self, told: pd.DataFrame) -> pd.DataFrame:
-        """Count verdicts of claims or findings: a row each, a column per paper and all."""
-        table = pd.crosstab(told["verdict"], told["paper_key"])
-        table = table.reindex(list(VERDICTS), columns=[*WRITTEN.values()], fill_value=0)
-        table = table.assign(all=table.sum(axis=1))
-        counted: pd.DataFrame = table.rename_axis(index=None, columns=None)
-        return counted
-
 
 def decided(told: pd.DataFrame) -> tuple[int, int, int]:
     """Count what is decided of claims or findings, what can be with our records, what is testable.
@@ -172,9 +107,9 @@ def decided(told: pd.DataFrame) -> tuple[int, int, int]:
     is too wide, and not without a record.
     """
     verdicts = told["verdict"]
-    yes = int(verdicts.isin(DECIDED).sum())
-    can = int((~verdicts.isin([*UNJUDGED, UNDECIDABLE])).sum())
-    return yes, can, int((verdicts != NOT_TESTABLE).sum())
+    yes = int(verdicts.isin(v.DECIDED).sum())
+    can = int((~verdicts.isin([*v.UNJUDGED, v.UNDECIDABLE])).sum())
+    return yes, can, int((verdicts != v.NOT_TESTABLE).sum())
 
 
 def numbers(report: Report) -> dict[str, Any]:
@@ -183,7 +118,7 @@ def numbers(report: Report) -> dict[str, Any]:
     later = claims["after_runs"] != ""
     counted = report.counted_headlines
     told = counted["verdict"]
-    good = counted[told.isin(HOLDS)]
+    good = counted[told.isin(v.HOLDS)]
     ticks = claims["also_fits"].dropna()
     found: dict[str, Any] = {
         "n_claims": len(report.everything),
@@ -192,30 +127,30 @@ def numbers(report: Report) -> dict[str, Any]:
         "n_judged": len(report.judged),
         "n_ccea": int((report.judged["paper_key"] == "FedCCEA").sum()),
         "n_later_judged": int(later[report.judged.index].sum()),
-        "n_later_yes": int((claims[later]["verdict"] == REPRODUCED).sum()),
+        "n_later_yes": int((claims[later]["verdict"] == v.REPRODUCED).sum()),
         "n_ticks": len(ticks),
         "n_telling": int((ticks == 0).sum()),
         "n_headlines": len(told),
-        "n_headlines_yes": int((told == REPRODUCED).sum()),
-        "n_headlines_part": int((told == DIRECTION).sum()),
-        "n_headlines_turn": int((told == TURNS).sum()),
-        "n_headlines_no": int((told == NOT_REPRODUCED).sum()),
+        "n_headlines_yes": int((told == v.REPRODUCED).sum()),
+        "n_headlines_part": int((told == v.DIRECTION).sum()),
+        "n_headlines_turn": int((told == v.TURNS).sum()),
+        "n_headlines_no": int((told == v.NOT_REPRODUCED).sum()),
         "n_headlines_good": len(good),
         "n_headlines_later": int((good["after_runs"] != "").sum()),
     }
-    for word, verdict in (("yes", REPRODUCED), ("no", NOT_REPRODUCED), ("turn", TURNS)):
+    for word, verdict in (("yes", v.REPRODUCED), ("no", v.NOT_REPRODUCED), ("turn", v.TURNS)):
         found[f"findings_{word}"] = int((findings["verdict"] == verdict).sum())
     for basis, frame in (("claims", claims), ("findings", findings)):
         yes, can, testable = decided(frame)
-        never = int((frame["verdict"] == UNDECIDABLE).sum())
+        never = int((frame["verdict"] == v.UNDECIDABLE).sum())
         for share, whole in (("can", can), ("decidable", testable - never), ("testable", testable)):
             found[f"{basis}_{share}_share"] = f"{100 * yes / max(whole, 1):.1f}"
-    idle = findings["verdict"].isin([NOT_ATTEMPTED, NOT_JUDGED]).sum()
+    idle = findings["verdict"].isin([v.NOT_ATTEMPTED, v.NOT_JUDGED]).sum()
     found["findings_idle_share"] = f"{100 * idle / max(decided(findings)[2], 1):.1f}"
     for word, verdict in (
-        ("not_run", NOT_ATTEMPTED),
-        ("shown", NOT_JUDGED),
-        ("never", UNDECIDABLE),
+        ("not_run", v.NOT_ATTEMPTED),
+        ("shown", v.NOT_JUDGED),
+        ("never", v.UNDECIDABLE),
     ):
         found[f"findings_{word}"] = int((findings["verdict"] == verdict).sum())
     return found | _measured(report)
@@ -231,13 +166,14 @@ def _shown(cut: Interval, digits: int, signed: bool) -> str:
 
 def _measured(report: Report) -> dict[str, str]:
     told = {}
-    for name, (claim, digits, signed, scale) in FOUND.items():
-        row: Any = report.everything.loc[claim]
-        mean, low, high = (scale * float(row[part]) for part in ("mean", "low", "high"))
+    quoted: Any
+    for quoted in FOUND.itertuples():
+        row: Any = report.everything.loc[quoted.claim]
+        mean, low, high = (quoted.scale * float(row[part]) for part in ("mean", "low", "high"))
         cut = Interval(mean, low, high, int(row["seeds"]))
-        told[f"find-{name}"] = _shown(cut, digits, signed)
+        told[f"find-{quoted.Index}"] = _shown(cut, quoted.digits, quoted.signed)
     for name in ("owen", "owen-too", "ms"):
-        told[f"find-{name}-printed"] = f"{float(report.everything.paper[FOUND[name][0]]):+.1f}"
+        told[f"find-{name}-printed"] = f"{float(report.everything.paper[FOUND.claim[name]]):+.1f}"
     told["find-ms-whole"] = _shown(report.fedms["ms-whole"], 1, True)
     unseen = report.store.frame("fedccea", "contribution", "laptop")
     for name, metric in (("ccea", "unseen.fedccea"), ("ccea-second", "unseen.connected")):
@@ -293,13 +229,17 @@ def headlines_otherwise(report: Report) -> plots.Shown:
     for paper, name in WRITTEN.items():
         told = otherwise(load_claims(paper), report.store, report.records)
         for moved in (m for _, found in told for m in found if m.claim in HEADLINES):
-            here = {"verdict": verdict_text(moved.before), "readings": 0, "another verdict in": []}
+            here = {
+                "verdict": v.verdict_text(moved.before),
+                "readings": 0,
+                "another verdict in": [],
+            }
             row = rows.setdefault(f"{name}: {HEADLINES[moved.claim]}", here)
             row["readings"] += 1
             if moved.before != moved.after:
                 asterisk = "" if moved.reading.admissible else "*"
                 reading = re.sub(r"experiment=\w+ ", "", moved.reading.other)
-                verdict = f"{reading}{asterisk}: {verdict_text(moved.after)}"
+                verdict = f"{reading}{asterisk}: {v.verdict_text(moved.after)}"
                 row["another verdict in"].append(verdict)
     for row in rows.values():
         row["another verdict in"] = "; ".join(row["another verdict in"]) or "none"
@@ -314,9 +254,9 @@ def headlines_otherwise(report: Report) -> plots.Shown:
 
 def verdicts(report: Report) -> plots.Shown:
     """Show how many claims, and findings, of each paper have each verdict."""
-    claims, findings = (report.counts(told) for told in (report.claims, report.findings))
+    claims, findings = (by_paper(told) for told in (report.claims, report.findings))
     rows = {
-        verdict_text(verdict): {
+        v.verdict_text(verdict): {
             str(name): f"{claims[name][verdict]} / {findings[name][verdict]}" for name in claims
         }
         for verdict in claims.index
@@ -330,8 +270,8 @@ def verdicts(report: Report) -> plots.Shown:
 
 def bars(report: Report) -> Picture:
     """Draw a bar per paper: the share of its findings with each verdict."""
-    counts = report.counts(report.findings).drop(columns="all").T
-    return plots.stacked(counts, LOOKS, "share of the paper's findings, %")
+    counts = by_paper(report.findings).drop(columns="all").T
+    return plots.stacked(counts, v.LOOKS, "share of the paper's findings, %")
 
 
 #: what each rule is called in the policy, and when a claim holds by it

@@ -20,17 +20,10 @@ def difference_half_width(
     paper_seeds: int = 1,
     level: float = 0.95,
 ) -> float:
-    """Half-width of the interval of our mean minus the paper's.
+    """Half-width of the interval of our mean minus the paper's; NaN of less than two seeds.
 
-    Without a printed spread the paper's runs are taken to spread like ours, which gives the
-    prediction interval for a mean of m runs, ``t s sqrt(1/n + 1/m)``.  With one it is Welch's.
-
-    Parameters
-    ----------
-    spread, printed_spread : float
-        Standard deviation over our seeds, and over the paper's.
-    seeds, paper_seeds : int
-        Our number of seeds (NaN comes of less than two), and runs behind the printed number.
+    `spread` and `printed_spread` are standard deviations over our seeds and the paper's.  Without a
+    printed one it is the prediction interval's, ``t s sqrt(1/n + 1/m)``; with one it is Welch's.
     """
     if seeds < 2:
         return math.nan
@@ -44,14 +37,7 @@ def difference_half_width(
 
 
 def slopes(levels: npt.ArrayLike, values: npt.ArrayLike) -> FloatArray:
-    """Least-squares slope of each seed's values on the levels (rule T5).
-
-    Parameters
-    ----------
-    levels : float64[k]
-        Two or more different ones, already on the scale of the claim.
-    values : float64[n, k]
-    """
+    """Least-squares slope of each seed's values, float64[n, k], on k different levels (rule T5)."""
     x = np.asarray(levels, dtype=np.float64)
     y = np.asarray(values, dtype=np.float64)
     centred = x - x.mean()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +15,11 @@ import pandas as pd
 
 from fedkit.extras import need
 from reproduction import overviews, widgets
+from reproduction import verdicts as v
 from reproduction.claims import Claims, rules
 from reproduction.measured import Measured
 from reproduction.readings import Reading, choices_of, readings_of
 from reproduction.records import Store
-from reproduction.verdicts import (
-    FAILS,
-    HOLDS,
-    NOT_JUDGED,
-    NOT_REPRODUCED,
-    REPRODUCED,
-    TURNS,
-    UNJUDGED,
-    VERDICTS,
-    Moved,
-    cannot_be_decided,
-    copy_told,
-    judge_all,
-    moved_by,
-    printed_half_width,
-    verdict_text,
-)
 from reproduction.widgets import Shown
 
 #: digits of an exponent
@@ -59,7 +41,7 @@ def marked_verdict(row: Any) -> str:
 
 
 def _with_remarks(row: Any) -> str:
-    words = verdict_text(row["verdict"]) + ", after the runs" * bool(row["after_runs"])
+    words = v.verdict_text(row["verdict"]) + ", after the runs" * bool(row["after_runs"])
     return words + ", by construction" * bool(row["by_construction"])
 
 
@@ -82,7 +64,7 @@ def _fits(row: Any) -> str:
 
 def _copied(row: Any) -> str:
     """Say of what copy of the paper's data a row's numbers are; empty where it is the paper's."""
-    return copy_told(row["entry"]) if row["profile"] else ""
+    return v.copy_told(row["entry"]) if row["profile"] else ""
 
 
 def _says(row: Any) -> str:
@@ -237,11 +219,9 @@ def show(paper: str, every: Iterable[tuple[str, str, Any]]) -> None:
 
 
 def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
-    """Write claims one per line, as a markdown table.
+    """Write rows of :func:`reproduction.verdicts.join`, one per line, as a markdown table.
 
-    They are rows of :func:`reproduction.verdicts.join`, filtered as you like.  Columns: claim,
-    where, paper, ours with its interval and seeds, difference, rule, verdict, how many other rows
-    the number fits too, and, with `commands`, the command that produces each of our numbers.
+    With `commands` each has the command that produces our number.
     """
     head = ["claim", "where", "paper", "ours [95% CI]", "difference", "rule", "verdict"]
     head += ["other rows", *(["command"] if commands else [])]
@@ -249,11 +229,10 @@ def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
     for row in frame.to_dict("records"):
         printed, ours, off = _ours(row)
         note = f" ({row['note']})" if row["note"] else ""
-        line = [
-            _says(row), row["where"], f"{printed} {row['unit']}".strip() if printed
-            else "not printed", ours, off or "–", row["rule"], verdict_text(row["verdict"]) + note,
-            _fits(row) or "–",
-        ]  # fmt: skip
+        paper = f"{printed} {row['unit']}".strip() if printed else "not printed"
+        verdict = v.verdict_text(row["verdict"]) + note
+        line = [_says(row), row["where"], paper, ours, off or "–", row["rule"], verdict]
+        line.append(_fits(row) or "–")
         line = [*map(_powers, line)]
         command = f"`{row['command']}`" if row["command"] else "–"
         rows.append([*line, command] if commands else line)
@@ -284,9 +263,9 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
                 "claim": row["says"],
                 "printed": _powers(printed).replace("-", "−") or "–",
                 "ours [95% CI]": ours.replace("-", "−"),
-                "verdict": verdict_text(row["verdict"]),
+                "verdict": v.verdict_text(row["verdict"]),
                 "declared": "by construction" if row["by_construction"] else apart,
-                "judged": row["verdict"] not in UNJUDGED,
+                "judged": row["verdict"] not in v.UNJUDGED,
                 "key": row["mean"],
                 "printed key": float(printed) if printed else math.nan,
                 "below": told,
@@ -300,34 +279,14 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
     }
 
 
-def terminal_table(frame: pd.DataFrame, width: int) -> str:
-    """Write claims for a terminal, with paper, ours and verdict; what is long goes on below.
-
-    A narrow width, in characters, is passed by where the numbers leave no room.
-    """
-    rows = [("claim", "paper", "ours [95% CI]", "verdict")]
-    for row in frame.to_dict("records"):
-        words = verdict_text(row["verdict"]).partition(", not in")[0].partition(" (")[0]
-        words += ", by construction" if row["by_construction"] else ""
-        words += f", {_copied(row)}" if _copied(row) else ""
-        if math.isfinite(row["also_fits"]):
-            words += f", fits {row['also_fits']:.0f}/{row['other_rows']:.0f} too"
-        printed, ours, _ = _ours(row)
-        rows.append((row["says"], printed or "–", ours, words))
-    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    room = width - wide[1] - wide[2] - 6
-    wide[3] = min(wide[3], max(room // 3, 16))
-    wide[0] = min(wide[0], max(room - wide[3], 16))
+def claims_listing(frame: pd.DataFrame) -> str:
+    """Write claims for a terminal: a sentence each, and below it paper, ours and verdict."""
     lines = []
-    for says, printed, ours, words in rows:
-        parts = (
-            textwrap.wrap(says, wide[0], subsequent_indent="  "), [printed], [ours],
-            textwrap.wrap(words, wide[3], subsequent_indent="  "),
-        )  # fmt: skip
-        lines += [
-            f"{a:<{wide[0]}}  {b:>{wide[1]}}  {c:<{wide[2]}}  {d}".rstrip()
-            for a, b, c, d in zip_longest(*parts, fillvalue="")
-        ]
+    for row in frame.to_dict("records"):
+        printed, ours, _ = _ours(row)
+        told = [f"paper {printed}"] * bool(printed) + [f"ours {ours}", _with_remarks(row)]
+        told += filter(None, [_copied(row), _fits(row)])
+        lines += [row["says"], f"    {'; '.join(told)}"]
     return "\n".join(lines)
 
 
@@ -348,7 +307,7 @@ def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
         head = ", ".join(str(v) if isinstance(v, str) else f"{k} {v}" for k, v in shown)
         heads[head] = None
         # A number that is not judged stands beside the paper's all the same: it must say why.
-        why = f": {row['note']}" if row["verdict"] == NOT_JUDGED else ""
+        why = f": {row['note']}" if row["verdict"] == v.NOT_JUDGED else ""
         else_told = "" if why else _copied(row)
         why += else_told and f"<br>{else_told}"
         why += f"<br>{_fits(row)}" if _fits(row) else ""
@@ -373,12 +332,12 @@ def too_wide(frame: pd.DataFrame) -> pd.DataFrame:
             "claim": row["says"],
             "printed": f"{row['paper']} ± {row['entry'].spread}",
             "runs": row["entry"].paper_seeds,
-            "half-width at least": printed_half_width(row["entry"]),
+            "half-width at least": v.printed_half_width(row["entry"]),
             "margin": row["entry"].test["margin"],
             "verdict": marked_verdict(row),
         }
         for row in frame.to_dict("records")
-        if cannot_be_decided(row["entry"])
+        if v.cannot_be_decided(row["entry"])
     ]
     table: pd.DataFrame = pd.DataFrame(lines)
     return table.set_index("claim") if lines else table
@@ -388,8 +347,8 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """Count the verdicts, a column each, by kind of claim, what holds by construction apart."""
     kinds = frame["kind"].mask(frame["by_construction"].astype(bool), "by construction")
     counts = pd.crosstab(kinds, frame["verdict"])
-    counts = counts.reindex(columns=list(VERDICTS), fill_value=0)
-    counts.columns = [verdict_text(name) for name in counts.columns]
+    counts = counts.reindex(columns=list(v.VERDICTS), fill_value=0)
+    counts.columns = [v.verdict_text(name) for name in counts.columns]
     return counts
 
 
@@ -404,8 +363,8 @@ def by_declaration(frame: pd.DataFrame) -> pd.DataFrame:
         "by construction": given,
     }  # fmt: skip
     counts = {name: frame[part]["verdict"].value_counts() for name, part in parts.items()}
-    table = pd.DataFrame(counts).reindex(list(VERDICTS)).fillna(0).astype(int)
-    return table[table.any(axis=1)].rename(index=verdict_text).rename_axis(None)
+    table = pd.DataFrame(counts).reindex(list(v.VERDICTS)).fillna(0).astype(int)
+    return table[table.any(axis=1)].rename(index=v.verdict_text).rename_axis(None)
 
 
 def by_finding(frame: pd.DataFrame) -> pd.DataFrame:
@@ -417,49 +376,35 @@ def by_finding(frame: pd.DataFrame) -> pd.DataFrame:
 
     def vote(verdicts: pd.Series) -> str:
         found = set(verdicts)
-        if TURNS in found or (found & {*HOLDS} and found & {*FAILS}):
-            return TURNS
-        return next(v for v in (*FAILS, *reversed(HOLDS), *VERDICTS) if v in found)
+        if v.TURNS in found or (found & {*v.HOLDS} and found & {*v.FAILS}):
+            return v.TURNS
+        return next(x for x in (*v.FAILS, *reversed(v.HOLDS), *v.VERDICTS) if x in found)
 
     told = frame.groupby("finding", sort=False)["verdict"]
     return pd.DataFrame({"verdict": told.agg(vote), "claims": told.size()})
 
 
-def by_paper(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Count the verdicts of every paper, findings apart from what holds by construction.
+def by_paper(frame: pd.DataFrame) -> pd.DataFrame:
+    """Count the verdicts of claims, or of findings: a row each, a column per paper and all.
 
-    One column per paper and the total; one row per verdict of findings, then the reproduced table
-    cells that fit no other row, those of all that have other rows, and the claims that hold or fail
-    by construction.
+    `frame` has the columns verdict and paper_key.
     """
-    columns = {}
-    for paper, frame in frames.items():
-        given = frame["by_construction"].astype(bool)
-        found = frame[~given]
-        counts = {verdict_text(v): int((found["verdict"] == v).sum()) for v in VERDICTS}
-        ticks = found["also_fits"].dropna()
-        counts["reproduced cells that fit no other row"] = int((ticks == 0).sum())
-        counts["of reproduced cells that have other rows"] = len(ticks)
-        certain = frame[given]["verdict"]
-        for verdict in (REPRODUCED, NOT_REPRODUCED):
-            counts[f"{verdict} by construction"] = int((certain == verdict).sum())
-        other = ~certain.isin([REPRODUCED, NOT_REPRODUCED])
-        counts["by construction, other verdicts"] = int(other.sum())
-        columns[paper] = counts
-    table = pd.DataFrame(columns)
-    table["all"] = table.sum(axis=1)
-    return table
+    table = pd.crosstab(frame["verdict"], frame["paper_key"])
+    papers = list(dict.fromkeys(frame["paper_key"]))
+    table = table.reindex(list(v.VERDICTS), columns=papers, fill_value=0)
+    counted: pd.DataFrame = table.assign(all=table.sum(axis=1))
+    return counted.rename_axis(index=None, columns=None)
 
 
 def otherwise(
     claims: Claims, store: Store, profile: str = "paper"
-) -> Iterator[tuple[Reading, list[Moved]]]:
+) -> Iterator[tuple[Reading, list[v.Moved]]]:
     """Judge a paper's claims in each other reading that other records are of."""
     measured = Measured(claims, store, profile, profile)
     numbers = measured.numbers()
-    judged = judge_all(claims, numbers, profile, profile)
+    judged = v.judge_all(claims, numbers, profile, profile)
     for reading in readings_of(claims.paper["key"]):
-        yield reading, [*moved_by(claims, measured, [reading], numbers, judged, profile)]
+        yield reading, [*v.moved_by(claims, measured, [reading], numbers, judged, profile)]
 
 
 def readings(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFrame:
@@ -477,7 +422,7 @@ def readings(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFra
             "admissible": "yes" if reading.admissible else "no",
             "claims judged under both": len(moved),
             "verdicts under the other": ", ".join(
-                f"{n} {verdict_text(v)}" for v, n in after.most_common()
+                f"{n} {v.verdict_text(verdict)}" for verdict, n in after.most_common()
             ) or "no records",
             "moved": sum(m.before != m.after for m in moved),
             "turned": sum(m.turned for m in moved),
@@ -515,14 +460,14 @@ def margins(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFram
             for c in claims.claims
             if "margin" in c.test and not c.rule.startswith("printed")
         )
-        judged = judge_all(replace(claims, claims=scaled), numbers, profile, profile)
+        judged = v.judge_all(replace(claims, claims=scaled), numbers, profile, profile)
         for row in {c.test["named"] for c in scaled}:
             told = Counter(
                 judged[c.id][1].verdict for c in scaled
                 if c.test["named"] == row and not c.by_construction
             )  # fmt: skip
-            yes, no = told[REPRODUCED], told[NOT_REPRODUCED]
-            rest = sum(n for verdict, n in told.items() if verdict not in UNJUDGED) - yes - no
+            yes, no = told[v.REPRODUCED], told[v.NOT_REPRODUCED]
+            rest = sum(n for verdict, n in told.items() if verdict not in v.UNJUDGED) - yes - no
             counts.setdefault(row, {})[name] = f"{yes} ✓, {no} ✗, {rest} open"
     lines = [
         {"rule": row["rule"], "margin": f"{row['margin']} {row['unit']}", **counts[row["rule"]],

@@ -1,10 +1,7 @@
 """From claims and records to verdicts: the rules of ``book/policy.md`` as functions.
 
-Two principles hold throughout.  "Reproduced" needs evidence, which a wide interval is not: of a
-size the whole interval must lie within the margin, of a direction or a bound it must exclude the
-other side.  And "not reproduced" needs as much: where the interval leaves both open, the verdict is
-"inconclusive".  One rule departs from the first: no number of seeds shows that something never
-happens, so "none" is reproduced by ten seeds without any.
+"Reproduced" needs evidence, and "not reproduced" as much; what leaves both open is "inconclusive".
+But ten seeds without any reproduce "none", which no number of seeds can show.
 """
 
 from __future__ import annotations
@@ -122,11 +119,9 @@ def _of_table(claim: Claim, scores: FloatArray) -> FloatArray:
 def _agreement_excluded(values: FloatArray, claim: Claim) -> bool:
     """Whether an order that agrees as claimed would seldom seem to agree as little as ours does.
 
-    Noise pulls tau and W towards 0, so that an interval of resampled seeds lies too low to exclude
-    a claim.  Instead scores on the way from ours to the claimed order (the printed one; of W that
-    of our mean ranks), with gaps as ours have less what noise adds to them, are moved until they
-    agree as claimed; to them our seeds' deviations are added, drawn with replacement (a bootstrap
-    under the claim).
+    A bootstrap under the claim: scores with our gaps, less what noise adds to them, are moved
+    towards the claimed order (the printed one; of W that of our mean ranks) until they agree as
+    claimed, and our seeds' deviations are added, drawn with replacement.
     """
     n, mean = len(values), values.mean(axis=0)
     if n < 2:
@@ -235,9 +230,8 @@ def _value(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None) ->
 def printed_half_width(claim: Claim) -> float:
     """Least half-width that any seeds of ours could have beside a printed spread; 0 without one.
 
-    Beyond the margin no run can reproduce the number: the spread and the number of the paper's runs
-    alone forbid it.  It is Welch's for endless seeds of ours with the variance, as a multiple of
-    that of the paper's mean, that makes it least (more of it has more degrees of freedom).
+    It is Welch's for endless seeds of ours, with the variance, as a multiple of that of the paper's
+    mean, that makes it least.
     """
     if claim.spread is None or claim.paper_seeds < 2:
         return 0.0

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from itertools import cycle
 from numbers import Integral, Real
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -36,6 +37,12 @@ class Shown:
 
     def __repr__(self) -> str:
         return self.text
+
+
+def _script(kind: str, name: str) -> str:
+    """Return the script of one widget on a page, by its id."""
+    file = Path(__file__).with_name(f"{kind}.js")
+    return file.read_text("utf-8").partition("\n")[2].replace("@ID", name)
 
 
 def quote(numbers: Mapping[str, Any] | None = None, **more: Any) -> None:
@@ -110,65 +117,6 @@ def table(
     return Shown(html, f"{caption}\n{frame.round(decimals).to_string()}")
 
 
-_FINDER = """
-(() => {
-  const box = document.getElementById("@ID");
-  const body = box.querySelector("tbody");
-  const rows = [...body.rows];
-  const text = new Map(rows.map(row => [row, row.textContent.toLowerCase()]));
-  const search = box.querySelector("input");
-  const filters = [...box.querySelectorAll("select")];
-  const cell = (row, at) => row.cells[at].firstElementChild?.tagName === "DETAILS"
-    ? row.cells[at].firstElementChild.firstElementChild.textContent : row.cells[at].textContent;
-  for (const filter of filters) {
-    const values = new Set(rows.map(row => cell(row, filter.dataset.column)));
-    values.forEach(value => filter.add(new Option(value)));
-  }
-  const passes = (row, but) => filters.every(filter => filter === but || filter.value === "" ||
-    cell(row, filter.dataset.column) === filter.value);
-  const show = () => {
-    const words = search.value.toLowerCase().split(/\\s+/);
-    const found = rows.filter(row => words.every(word => text.get(row).includes(word)));
-    let shown = 0;
-    rows.forEach(row => { row.hidden = true; });
-    found.filter(row => passes(row)).forEach(row => { row.hidden = false; shown += 1; });
-    for (const filter of filters) {
-      const left = new Set(found.filter(row => passes(row, filter))
-        .map(row => cell(row, filter.dataset.column)));
-      for (const option of filter.options) {
-        option.disabled = option.value !== "" && !left.has(option.value);
-      }
-    }
-    box.querySelector("output").textContent = `${shown} of ${rows.length}`;
-  };
-  const key = (row, at) => Number(row.cells[at].dataset.key ?? NaN);
-  [...box.querySelectorAll("th")].forEach((head, at) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.append(...head.childNodes);
-    head.append(button);
-    button.addEventListener("click", () => {
-      const down = head.getAttribute("aria-sort") === "ascending";
-      box.querySelectorAll("th").forEach(other => other.removeAttribute("aria-sort"));
-      head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const numbers = rows.some(row => "key" in row.cells[at].dataset);
-      const order = numbers
-        ? (a, b) => (isNaN(key(a, at)) - isNaN(key(b, at))) ||
-            (down ? key(b, at) - key(a, at) : key(a, at) - key(b, at))
-        : (a, b) => (down ? -1 : 1) * cell(a, at).localeCompare(cell(b, at));
-      body.append(...rows.sort(order));
-    });
-  });
-  [search, ...filters].forEach(part => part.addEventListener("input", show));
-  const asked = new URLSearchParams(location.hash.slice(1));
-  search.value = asked.get("find") ?? "";
-  filters.forEach(filter => { filter.value = asked.get(filter.name) ?? ""; });
-  box.querySelector(".fedkit-finder-controls").hidden = false;
-  show();
-})();
-"""
-
-
 def finder(
     frame: pd.DataFrame,
     caption: str,
@@ -215,30 +163,9 @@ def finder(
         "<div class='fedkit-finder-box' tabindex='0' role='region' aria-label='a long table'>"
         f"<table><caption>{escape(caption, quote=False)}</caption><thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div>"
-        f"<script>{_FINDER.replace('@ID', name)}</script></div>"
+        f"<script>{_script('finder', name)}</script></div>"
     )
     return Shown(html, f"{caption}\n{frame.to_string(index=False)}")
-
-
-_SLIDER = """
-(() => {
-  const figure = document.getElementById("@ID");
-  const data = JSON.parse(figure.querySelector("script[type='application/json']").textContent);
-  const ranges = [...figure.querySelectorAll("input")];
-  const show = () => {
-    let place = 0;
-    ranges.forEach((range, i) => {
-      place = place * data.values[i].length + Number(range.value);
-      range.nextElementSibling.textContent = data.values[i][range.value];
-      range.setAttribute("aria-valuetext", data.values[i][range.value]);
-    });
-    figure.querySelector("img").src = "data:image/png;base64," + data.pictures[place];
-  };
-  ranges.forEach(range => range.addEventListener("input", show));
-  figure.querySelector(".fedkit-ranges").hidden = false;
-  show();
-})();
-"""
 
 
 def slider(
@@ -274,6 +201,6 @@ def slider(
         f"<div class='fedkit-ranges' hidden>{ranges}</div>"
         f"<figcaption>{escape(caption, quote=False)}</figcaption>"
         f"<script type='application/json'>{data}</script>"
-        f"<script>{_SLIDER.replace('@ID', name)}</script></figure>"
+        f"<script>{_script('slider', name)}</script></figure>"
     )
     return Shown(html, caption, pictures[place])

@@ -124,25 +124,6 @@ def test_a_wrong_parameter_is_an_error(write, name: str, value: str, said: str) 
         guard_parameters(write(PARAMETERS), {name: value})
 
 
-@pytest.mark.parametrize(
-    ("line", "good", "bad", "said"),
-    [
-        ("seed: int = 3  # runs (2 or more), from root seed 0", "2", "1", "expected 2 or more"),
-        ("seed: int = 0  # players, 9 to 16; 0 = by profile", "0", "17", "expected 9 to 16"),
-        ("seed: float = 0.1  # a share, 0 to 1", "1", "1.01", "expected 0 to 1"),
-        ("seed: str = ''  # scale: small, big or both", "big", "bi", "expected small, big or both"),
-        ("seed: str = 'small'  # small, big or both; a scale", "both", "", "expected small"),
-        ("seed: str = ''  # data of the runs", "anything", None, ""),
-    ],
-)
-def test_a_value_out_of_the_range_that_the_help_gives_is_an_error(write, line, good, bad, said):
-    page = write(PARAMETERS.replace("seed: int = 0  # root seed", line))
-    guard_parameters(page, {"seed": good})
-    if bad is not None:
-        with pytest.raises(NotebookError, match=said):
-            guard_parameters(page, {"seed": bad})
-
-
 @pytest.mark.parametrize("line", ["seed = 0  # no type", "seed: int = 2 * 3", "import math"])
 def test_a_parameters_cell_holds_typed_literals_only(write, line: str) -> None:
     with pytest.raises(NotebookError, match="literal"):
@@ -207,28 +188,6 @@ def test_two_runs_give_the_same_bytes(write, tmp_path, monkeypatch):
     text = "".join(cells[3]["source"])
     assert text == "It is −2.50 [−3,\N{NO-BREAK SPACE}−2], not {glue:text}`x.ipynb::name`."
     assert not any("injected-parameters" in c["metadata"].get("tags", []) for c in cells)
-
-
-def test_a_run_with_other_parameters_renders_its_page(write, tmp_path, monkeypatch, capsys):
-    """The page of this run and no other; what renders it is tested with the whole book."""
-    monkeypatch.setattr(cli, "ROOT", tmp_path)
-    write(PARAMETERS + cell("print(seed)"))
-    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: notebooks/page\n", "utf-8")
-    (tmp_path / "_config.yml").write_text("title: a page\n", "utf-8")
-    (tmp_path / "book").mkdir()
-    rendered = []
-
-    def rendering(stage, output, *, strict):
-        assert not strict
-        rendered.append((stage / "notebooks" / "page.ipynb").read_text("utf-8"))
-        html = output / "_build" / "html" / "notebooks" / "page.html"
-        return ["install", "-D", str(stage / "_config.yml"), str(html)], {}
-
-    monkeypatch.setattr(build, "rendering", rendering)
-    monkeypatch.setattr("reproduction.book.api.expand", lambda folder: {})
-    assert fedkit(["book", "run", "page", "-p", "seed", "41", "--html"]) == 0
-    assert "41\n" in json.loads(rendered[0])["cells"][-1]["outputs"][0]["text"]
-    assert "Its page is" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

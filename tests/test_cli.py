@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from fedkit import __main__, __version__
-from reproduction import commands as cli
 from reproduction import experiments
 from reproduction.experiments import Experiment
 from reproduction.records import Cell, Store
@@ -137,17 +136,14 @@ def test_seeds_only_and_dry_run(store, fedkit) -> None:
     assert code == 0
     (line,) = out.splitlines()
     assert line.startswith("table1  a-alpha1-s3-5-")
-    assert line.endswith("missing")
+    assert line.endswith("missing  method=a alpha=1.0 flag=False")
     assert not list(store.root.rglob("*"))
     out = fedkit("run", "toy", "other", "--dry-run")[1]
-    assert [line.split("missing")[1] for line in out.splitlines()] == ["  q=1", "  q=2"]
+    assert [line.split("missing")[1] for line in out.splitlines()] == ["  q=1 r=1", "  q=2 r=1"]
     cell = cells("laptop", (3, 4, 5))[1]
     assert fedkit(*cell.command.split()[1:], "--quiet")[0] == 0  # the command of a record
     assert store.results(cell)[2]["metrics"] == {"accuracy": 5.25}
     assert len(CALLS) == 1
-    for more in (["--dry-run"], []):
-        err = fedkit("run", "toy", "table1", "--seeds", "1,900", "--quiet", *more)[2]
-        assert "seeds 900 are not planned for table1 at profile smoke, which has 0-1" in err
 
 
 @pytest.mark.parametrize(
@@ -248,7 +244,6 @@ def test_stale_and_forced_cells(store, fedkit) -> None:
 def test_compare(store, fedkit) -> None:
     code, out, _ = fedkit("compare", "fedowen", "--check")
     assert code == 0
-    assert out.index("✓ reproduced") < out.index("\nclaim  ")  # the summary comes first
     assert "all records are sound; stale: 0" in out
     assert "no record of fedowen at profile paper" in out
     out = fedkit("compare", "fedowen", "--markdown")[1]
@@ -272,62 +267,30 @@ def _record(store: Store, paper: str, experiment: str, profile: str, **settings:
     store.save(cell, results, {})
 
 
-def test_compare_is_compact_and_explains_itself(store, fedkit, monkeypatch):
+def test_compare_explains_itself(store, fedkit):
     cell = {
         "method": "fedowen", "dataset": "mnist", "data": "mnist", "alpha": 0.05,
         "imbalance": 0.01, "clients": 100, "rounds": 100, "levels": 2, "epsilon": 0.1,
     }  # fmt: skip
     for profile in ("paper", "smoke"):
         _record(store, "fedowen", "table1", profile, **cell)
-    monkeypatch.setenv("COLUMNS", "100")
-    out = fedkit("compare", "fedowen")[1]
-    line = next(line for line in out.splitlines() if "n = 3 †" in line)
-    assert line.endswith("✓ reproduced, fits")
-    table = out[out.index("\nclaim  ") :].strip().splitlines()
-    assert max(map(len, table[:-4])) <= 100
-    for line, start in zip(
-        table[-4:],
-        (
-            "claims without a number of ours: ",
-            "by construction: holds or fails whatever the data are",
-            "fits k/m too: ",
-            "† by records that this code no longer gives",
-        ),
-        strict=True,
-    ):
-        assert line.startswith(start)
-    assert "fedkit run fedowen --profile paper --stale" in table[-1]
+    lines = fedkit("compare", "fedowen")[1].splitlines()
+    (line, _) = (line for line in lines if "n = 3 †" in line)  # it stands in Table 3 as well
+    assert line.startswith("    paper 88.12; ours 88.10 [")
+    assert line.endswith("✓ reproduced; also fits 3 of 6 other rows")
+    assert lines[-2].startswith("claims without a number of ours: ")
+    assert lines[-1].startswith("† by records that this code no longer gives")
+    assert "fedkit run fedowen --profile paper --stale" in lines[-1]
     assert "never judged" in fedkit("compare", "fedowen", "--profile", "smoke")[1]
     where = "records at profile laptop: reduced runs"
     assert where not in fedkit("compare", "fedccea")[1]
     _record(store, "fedccea", "contribution", "smoke", samples=100)
     out = fedkit("compare", "fedccea", "--profile", "smoke")[1]
-    told = (
-        f"records at profile smoke in {store.root}/smoke/fedccea: 1; no claim is judged from them"
-    )
+    told = f"records at profile smoke in {store.root}/smoke/fedccea: 1; no claim is judged"
     assert told in out
     assert "no record of" not in out
     _record(store, "fedccea", "contribution", "laptop", dataset="mnist")
     assert where in fedkit("compare", "fedccea")[1]
-
-
-def test_only_our_own_records_of_the_papers_scale_shrink_from_the_cost(store, fedkit, monkeypatch):
-    for arguments in (["compare"], ["compare", "fedowen"]):
-        code, out, _ = fedkit(*arguments)
-        assert code == 0
-        assert "not attempted" not in out
-        assert "– no record" in out
-        assert f"at profile paper in {store.root}" in out
-    found, given = out.splitlines()[0].split(), out.splitlines()[1].split()
-    assert found[2] == "by"
-    assert set(given[2:3] + given[4:]) == {"0"}  # nothing of ours is said to be compared
-    for arguments in (["compare"], ["compare", "fedowen"], ["list"]):
-        assert "results/ of its source: FEDKIT_RESULTS may name it" in fedkit(*arguments)[1]
-    _record(store, "fedccea", "cost", "paper", dataset="mnist")
     out = fedkit("compare")[1]
-    assert "not attempted" not in out
-    assert "no record of fedms, fedowen, fedtsv, fedvalue at" in out
-    monkeypatch.setattr(cli, "ROOT", store.root.parent)
-    monkeypatch.setenv("FEDKIT_RESULTS", str(store.root.parent / "results"))
-    assert "not attempted (cost)" in fedkit("compare", "fedccea")[1]
-    assert "not attempted" not in fedkit("compare", "fedccea", "--profile", "smoke")[1]
+    assert f"no record of fedccea, fedms, fedtsv, fedvalue at profile paper in {store.root}" in out
+    assert "results/ of its source: FEDKIT_RESULTS may name it" in out

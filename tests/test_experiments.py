@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +15,6 @@ from reproduction.experiments import (
     CellError,
     Experiment,
     all_experiments,
-    check_records,
     enter,
     get,
 )
@@ -44,55 +40,6 @@ def test_failures_stop_or_are_kept(store: Store) -> None:
     outcome = toy.execute(cells, store, progress=False, on_error="continue")
     assert [c.settings["method"] for c, _ in outcome.failed] == ["a"]
     assert outcome.computed == [cell("b")]
-
-
-RUNNER = """
-import sys, time
-from pathlib import Path
-from reproduction.experiments import Experiment
-from reproduction.records import Cell, Store
-
-root, log = Path(sys.argv[1]), Path(sys.argv[2])
-
-def compute(c, device, progress):
-    with open(log, "a") as file:
-        file.write(f"start {c.settings['method']}\\n")
-    time.sleep(float(sys.argv[3]))
-    with open(log, "a") as file:
-        file.write(f"end {c.settings['method']}\\n")
-    return [{"seed": s, "metrics": {"accuracy": s + 0.5}} for s in c.seeds]
-
-cells = [Cell("smoke", "toy", "t", {"method": str(i)}, (0, 1)) for i in range(4)]
-Experiment("toy", "t", "", list, compute).execute(cells, Store(root), progress=False)
-"""
-
-
-def test_a_killed_run_goes_on_with_nothing_lost_or_doubled(tmp_path: Path) -> None:
-    log = tmp_path / "log.txt"
-    log.touch()
-    command = [sys.executable, "-c", RUNNER, str(tmp_path / "r"), str(log)]
-    first = subprocess.Popen([*command, "60"])
-    deadline = time.monotonic() + 120
-    while log.read_text() != "start 0\n":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    store = Store(tmp_path / "r")
-    store.save(*done(store))
-    before = {path: path.read_bytes() for path in store.paths()}
-    subprocess.run([*command, "0"], check=True)
-    ends = [line for line in log.read_text().splitlines() if line.startswith("end")]
-    assert ends == ["end 0", "end 2", "end 3"]
-    assert sorted(store.frame().value) == [0.5] * 4 + [1.5] * 4
-    assert {path: path.read_bytes() for path in before} == before
-    assert check_records(store) == []
-
-
-def done(store: Store) -> tuple[Cell, list[dict[str, object]]]:
-    """A cell that an earlier run had finished."""
-    c = Cell("smoke", "toy", "t", {"method": "1"}, (0, 1))
-    return c, [{"seed": s, "metrics": {"accuracy": s + 0.5}} for s in c.seeds]
 
 
 # ----------------------------------------------------------------- a paper of one's own

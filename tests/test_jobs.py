@@ -7,12 +7,7 @@ Selection, aggregation, estimator, frames, forests, ledger and a paper of one's 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sqlite3
-import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -56,41 +51,6 @@ def test_no_job_takes_more_lines_than_in_a_peer():
         assert 0 < written["fedkit"] == min(written.values()), (job.name, written)
     told = pd.read_csv(jobs.TABLE)
     assert set(told["job"]) == {job.name for job in jobs.JOBS} | set(jobs.COMMANDS)
-
-
-def test_a_game_that_is_killed_in_the_night_goes_on(tmp_path: Path, monkeypatch) -> None:
-    pytest.importorskip("joblib")
-    head = "import time\nimport numpy as np\nimport fedkit as fk\n"
-    (example,) = (block for block in jobs.blocks("plug-in") if "fk.remember(fk.parallel" in block)
-    score, at = example.split("\n")[0], tmp_path / "scores.db"
-    slow = example.replace(score, f"{score}\n    time.sleep(0.02 * len(coalitions))")
-    (tmp_path / "night.py").write_text(head + slow, "utf-8")
-    night = subprocess.Popen([sys.executable, "night.py"], cwd=tmp_path, start_new_session=True)
-    while kept_in(at) < 6 and night.poll() is None:
-        time.sleep(0.05)
-    os.killpg(night.pid, signal.SIGKILL)  # with the processes that share its work
-    assert night.wait() == -signal.SIGKILL
-    kept, asked = kept_in(at), []
-    here = example.replace(score, f"{score}\n    asked.extend(coalitions)").replace("=2)", "=1)")
-    names = {"np": np, "fk": fk, "asked": asked}
-    monkeypatch.chdir(tmp_path)
-    exec(here, names)
-    values = names["values"]
-    assert len(asked) == values.evaluations - kept + 3  # three, by which the game is recognised
-    plain = fk.Game(8, names["score"])
-    again = fk.estimate(plain, fk.MultilinearSampling(), budget=120, seed=0, stop=fk.precise(0.02))
-    np.testing.assert_allclose(values.values, again.values, atol=1e-12)
-
-
-def kept_in(path: Path) -> int:
-    """Coalitions in the file of a remembered game."""
-    if not path.exists():
-        return 0
-    try:
-        with sqlite3.connect(path) as file:
-            return file.execute("SELECT COUNT(*) FROM utilities").fetchone()[0]
-    except sqlite3.OperationalError:  # it has no table yet
-        return 0
 
 
 def test_a_method_enters_the_arena_by_its_command(tmp_path: Path, monkeypatch, capsys) -> None:

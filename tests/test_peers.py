@@ -89,17 +89,6 @@ def test_a_model_utility_of_pydvl_is_a_game_by_retraining():
     np.testing.assert_allclose(fk.tabulate(theirs).table, fk.tabulate(ours).table)
 
 
-def test_the_peers_owen_grid_is_biased_and_ours_is_not():
-    shapiq = needed("shapiq")
-    n = 8
-    game = fk.table_game(fk.all_coalitions(n).all(axis=1).astype(float))  # unanimity of everybody
-    theirs = shapiq.OwenSamplingSV(n=n, n_anchor_points=5, random_state=0)
-    grid = theirs.approximate(20_000, to_shapiq(game)).get_n_order_values(1)
-    assert grid.mean() > 1.3 / n  # both ends of the grid weigh as much as its inside
-    ours = fk.estimate(game, fk.MultilinearSampling("gauss", draws=1000), seed=0)
-    np.testing.assert_allclose(ours.values, 1 / n, atol=5 * ours.standard_errors.max())
-
-
 def test_values_are_explanations_of_shap():
     needed("shap")
     game = GAMES["airport"]

@@ -3,26 +3,13 @@
 import pandas as pd
 import pytest
 
-from reproduction import report
+from reproduction import report, tables
+from reproduction import verdicts as v
 from reproduction.claims import load_claims
 from reproduction.experiments import get
 from reproduction.readings import choices_of, readings_of
 from reproduction.records import Store
 from reproduction.report import HEADLINES, RULES, WRITTEN, Report, decided
-from reproduction.tables import choices, comparison_table, other_choices, planned, terminal_table
-from reproduction.verdicts import (
-    DIRECTION,
-    INCONCLUSIVE,
-    LOOKS,
-    NOT_ATTEMPTED,
-    NOT_REPRODUCED,
-    NOT_TESTABLE,
-    REPRODUCED,
-    TURNS,
-    UNDECIDABLE,
-    UNJUDGED,
-    VERDICTS,
-)
 
 
 @pytest.fixture(scope="module")
@@ -31,19 +18,19 @@ def told():
 
 
 def test_what_is_decided_of_what():
-    verdicts = [REPRODUCED, DIRECTION, NOT_REPRODUCED, TURNS, INCONCLUSIVE, UNDECIDABLE,
-                NOT_ATTEMPTED, NOT_TESTABLE]  # fmt: skip
+    verdicts = [v.REPRODUCED, v.DIRECTION, v.NOT_REPRODUCED, v.TURNS, v.INCONCLUSIVE, v.UNDECIDABLE,
+                v.NOT_ATTEMPTED, v.NOT_TESTABLE]  # fmt: skip
     assert decided(pd.DataFrame({"verdict": verdicts})) == (4, 5, 7)
 
 
 def test_claims_and_findings_are_counted_apart_on_one_basis_each(told):
     numbers = report.numbers(told)
     assert numbers["n_claims"] == numbers["n_construction"] + len(told.claims)
-    assert told.counts(told.findings).loc[TURNS, "all"] == numbers["findings_turn"]
+    assert tables.by_paper(told.findings).loc[v.TURNS, "all"] == numbers["findings_turn"]
     for frame in (told.claims, told.findings):
-        table, (yes, can, testable) = told.counts(frame), decided(frame)
+        table, (yes, can, testable) = tables.by_paper(frame), decided(frame)
         assert table["all"].sum() == len(frame)
-        assert list(table.index) == list(VERDICTS)
+        assert list(table.index) == list(v.VERDICTS)
         assert yes <= can <= testable
     left_out = [numbers[f"findings_{why}"] for why in ("not_run", "shown", "never")]
     assert can + sum(left_out) == testable  # of the findings
@@ -52,13 +39,13 @@ def test_claims_and_findings_are_counted_apart_on_one_basis_each(told):
         assert shares == sorted(shares, reverse=True)
     assert told.findings["claims"].sum() == len(told.claims)
     assert len(told.findings) < len(told.claims)
-    assert set(told.everything["verdict"]) <= set(VERDICTS)  # the list is closed
+    assert set(told.everything["verdict"]) <= set(v.VERDICTS)  # the list is closed
 
 
 def test_every_paper_has_headlines_that_are_judged(told):
     assert list(told.headlines.index) == list(HEADLINES)
     assert set(told.headlines["paper_key"].str.rstrip("*")) == set(WRITTEN.values())
-    assert not told.headlines["verdict"].isin(UNJUDGED).any()
+    assert not told.headlines["verdict"].isin(v.UNJUDGED).any()
 
 
 def test_a_verdict_on_cifar_10_says_that_ours_is_a_copy(told):
@@ -70,16 +57,15 @@ def test_a_verdict_on_cifar_10_says_that_ours_is_a_copy(told):
     frame = told.frames["FedMS"]
     cells = frame["claim"].str.startswith("fedms.t1.") & frame["claim"].str.contains("cifar10")
     shown = cells & (frame["profile"] != "")
-    assert comparison_table(frame, "t1").count("JPEG copy") == shown.sum() > 0
-    assert (~frame[shown]["verdict"].isin(UNJUDGED)).sum() > 5
-    wide = terminal_table(frame[shown], 400)
-    assert wide.count("JPEG copy") == shown.sum()
+    assert tables.comparison_table(frame, "t1").count("JPEG copy") == shown.sum() > 0
+    assert (~frame[shown]["verdict"].isin(v.UNJUDGED)).sum() > 5
+    assert tables.claims_listing(frame[shown]).count("JPEG copy") == shown.sum()
 
 
 def test_every_rule_in_use_is_explained_and_every_verdict_is_drawn(told):
     assert set(told.judged["rule"].str.split(" ").str[0]) == set(RULES)
-    drawn = set(LOOKS) - {"other"}
-    assert drawn | {UNDECIDABLE, *UNJUDGED} == set(VERDICTS)
+    drawn = set(v.LOOKS) - {"other"}
+    assert drawn | {v.UNDECIDABLE, *v.UNJUDGED} == set(v.VERDICTS)
     (bars,) = report.bars(told).axes
     assert [t.get_text() for t in bars.get_yticklabels()] == list(WRITTEN.values())
     widths = sum(patch.get_width() for patch in bars.patches)
@@ -93,11 +79,11 @@ def test_the_words_of_the_report_agree_with_its_numbers(told):
     mild = rows.loc[["fedowen.p2.mnist.vs-fedavg", "fedowen.p2.fashionmnist.vs-fedavg"]]
     assert ((mild["low"] < 0) & (mild["high"] > 0)).all()
     assert rows.loc["fedowen.p1.mnist.vs-shapfed", "high"] < 0
-    assert rows.loc["fedowen.unbiased", "verdict"] == NOT_REPRODUCED
+    assert rows.loc["fedowen.unbiased", "verdict"] == v.NOT_REPRODUCED
     assert rows.loc["fedms.p1.mnist.vs-fedavg", "low"] > 0
     harm = rows.loc["fedms.p2.vs-fedavg"]
     assert harm["low"] > 0 > float(harm["paper"])
-    assert rows.loc["fedtsv.best.cgsv.mnist", "verdict"] == TURNS
+    assert rows.loc["fedtsv.best.cgsv.mnist", "verdict"] == v.TURNS
     assert rows.loc["fedtsv.best.cgsv.mnist", "high"] < 0
     assert rows.loc["fedtsv.best-at-its-rate.cgsv", "low"] > 0
     assert rows.loc["fedvalue.ensemble-above-80.5", "high"] < 50
@@ -107,12 +93,12 @@ def test_the_words_of_the_report_agree_with_its_numbers(told):
 
 def test_tables_of_the_report_have_a_row_for_each(told):
     assert report.headlines(told).html.count("<tr") >= len(HEADLINES)
-    assert report.verdicts(told).html.count("<tr") >= len(VERDICTS)
+    assert report.verdicts(told).html.count("<tr") >= len(v.VERDICTS)
     assert report.rules(told).html.count("<tr") >= len(RULES)
 
 
 def test_every_planned_run_names_an_experiment_that_exists():
-    rows = planned()
+    rows = tables.planned()
     assert not rows.isna().any(axis=None)
     for paper, name in zip(rows.index, rows["experiment"], strict=True):
         assert get(paper, name).cells("paper", None)
@@ -125,8 +111,8 @@ def test_fedms_stands_with_the_whole_class_beside_the_tenth(told):
 @pytest.mark.parametrize("paper", WRITTEN)
 def test_a_chapter_shows_every_choice_and_the_verdicts_under_the_others(paper, tmp_path):
     rows = choices_of(paper)
-    assert choices(paper).count("\n") == len(rows) + 1
-    shown = other_choices(load_claims(paper), Store(tmp_path)).html
+    assert tables.choices(paper).count("\n") == len(rows) + 1
+    shown = tables.other_choices(load_claims(paper), Store(tmp_path)).html
     assert shown.count("<tr") == len(readings_of(paper)) + 1
     nothing = ("claims", "moved", "turned")  # there is no record
     for column in nothing:

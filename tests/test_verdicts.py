@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from fedkit.fedvalue.information import mshapley_cmi
 from fedkit.intervals import (
     bounded_interval,
     geometric_mean,
@@ -20,47 +19,13 @@ from fedkit.intervals import (
     paired_interval,
     paired_p_value,
 )
+from reproduction import tables
+from reproduction import verdicts as v
 from reproduction.claims import Claim, ClaimsError, claims_papers, load_claims
 from reproduction.experiments import all_experiments, get
-from reproduction.fedvalue import properties
 from reproduction.readings import Reading, choices_of, readings_of, settings_of, under
 from reproduction.records import PROFILES, Cell, Store
 from reproduction.statistics import kendalls_w, slopes
-from reproduction.tables import (
-    by_declaration,
-    by_finding,
-    by_paper,
-    claims_listed,
-    claims_table,
-    comparison_table,
-    margins,
-    marked_verdict,
-    marks_told,
-    readings,
-    summary,
-    terminal_table,
-    too_wide,
-    verdict_text,
-)
-from reproduction.verdicts import (
-    COLUMNS,
-    DIRECTION,
-    INCONCLUSIVE,
-    NOT_ATTEMPTED,
-    NOT_JUDGED,
-    NOT_REPRODUCED,
-    NOT_TESTABLE,
-    REPRODUCED,
-    SIZE_EXCLUDED,
-    TURNS,
-    UNDECIDABLE,
-    UNJUDGED,
-    VERDICTS,
-    cannot_be_decided,
-    join,
-    judge,
-    printed_half_width,
-)
 from tests.claimfiles import claims_in
 
 # ------------------------------------------------------------------- intervals and tests
@@ -195,7 +160,7 @@ def ruled(rule, values, paper=None, spread=None, paper_seeds=1, p_value=None, **
     claim = Claim(
         "x", "", "", {"rule": rule, **test}, printed, spread=spread, paper_seeds=paper_seeds
     )
-    return judge(claim, np.asarray(values, dtype=float), p_value=p_value)
+    return v.judge(claim, np.asarray(values, dtype=float), p_value=p_value)
 
 
 TIGHT = np.array([-0.3, 0.0, 0.3])  # half-width of the interval of a mean of three: 0.75
@@ -205,16 +170,16 @@ WIDE = 40 * TIGHT
 @pytest.mark.parametrize(
     ("values", "paper", "verdict"),
     [
-        (70 + TIGHT, 70.2, REPRODUCED),  # half-width 0.78 for a mean of ten
-        (70 + TIGHT, 71.3, INCONCLUSIVE),  # inside a narrow interval, and perhaps off by more
-        (70 + TIGHT, 75.0, NOT_REPRODUCED),
-        (70 + TIGHT, 71.9, INCONCLUSIVE),  # differs, but perhaps by less than the margin
-        (70 + WIDE, 70.0, INCONCLUSIVE),  # right on the number, and no evidence
-        (70 + WIDE, 40.0, INCONCLUSIVE),
-        (70 + WIDE, 0.0, NOT_REPRODUCED),  # far outside even a wide interval
-        (70 + TIGHT[:2], 70.0, INCONCLUSIVE),
-        ([70.0, 70.0, 70.0], 70.5, REPRODUCED),
-        ([math.nan] * 3, 70.0, INCONCLUSIVE),
+        (70 + TIGHT, 70.2, v.REPRODUCED),  # half-width 0.78 for a mean of ten
+        (70 + TIGHT, 71.3, v.INCONCLUSIVE),  # inside a narrow interval, and perhaps off by more
+        (70 + TIGHT, 75.0, v.NOT_REPRODUCED),
+        (70 + TIGHT, 71.9, v.INCONCLUSIVE),  # differs, but perhaps by less than the margin
+        (70 + WIDE, 70.0, v.INCONCLUSIVE),  # right on the number, and no evidence
+        (70 + WIDE, 40.0, v.INCONCLUSIVE),
+        (70 + WIDE, 0.0, v.NOT_REPRODUCED),  # far outside even a wide interval
+        (70 + TIGHT[:2], 70.0, v.INCONCLUSIVE),
+        ([70.0, 70.0, 70.0], 70.5, v.REPRODUCED),
+        ([math.nan] * 3, 70.0, v.INCONCLUSIVE),
     ],
 )
 def test_value_claims(values, paper, verdict):
@@ -238,13 +203,13 @@ def test_one_rule_judges_numbers_with_and_without_a_spread(spread):
     freedom = 4 if spread is None else 4 * (s**2 + other**2) ** 2 / (s**4 + other**4)
     h = float(stats.t.ppf(0.975, freedom)) * math.sqrt((s**2 + other**2) / 5)
     for d in (-1, 1):
-        assert verdict(50 + d * (1 - h - 1e-6)) == REPRODUCED
-        assert verdict(50 + d * (1 - h + 1e-6)) == INCONCLUSIVE
-        assert verdict(50 + d * (1 + h - 1e-6)) == INCONCLUSIVE
-        assert verdict(50 + d * (1 + h + 1e-6)) == NOT_REPRODUCED
-    assert verdict(50.0, scale=4.0) in (INCONCLUSIVE, UNDECIDABLE)
-    assert verdict(50.0, scale=1.5) == REPRODUCED  # a mean of five is known better than one run
-    assert verdict(50.0, scale=1.5, paper_seeds=1) == INCONCLUSIVE
+        assert verdict(50 + d * (1 - h - 1e-6)) == v.REPRODUCED
+        assert verdict(50 + d * (1 - h + 1e-6)) == v.INCONCLUSIVE
+        assert verdict(50 + d * (1 + h - 1e-6)) == v.INCONCLUSIVE
+        assert verdict(50 + d * (1 + h + 1e-6)) == v.NOT_REPRODUCED
+    assert verdict(50.0, scale=4.0) in (v.INCONCLUSIVE, v.UNDECIDABLE)
+    assert verdict(50.0, scale=1.5) == v.REPRODUCED  # a mean of five is known better than one run
+    assert verdict(50.0, scale=1.5, paper_seeds=1) == v.INCONCLUSIVE
 
 
 def test_places_in_a_narrow_column():
@@ -257,83 +222,74 @@ def test_places_in_a_narrow_column():
             "x", "", "", {"rule": "place", "margin": 0.01}, str(printed[0]),
             ours={"printed": [printed], "pooled": []}, paper_seeds=20,
         )  # fmt: skip
-        return judge(claim, scores)
+        return v.judge(claim, scores)
 
     ahead = told([0.72, 0.71, 0.70], 0.83, 0.82, 0.81)  # a level far off, and the same place
-    assert ahead.verdict == REPRODUCED
+    assert ahead.verdict == v.REPRODUCED
     assert ahead.difference == pytest.approx(0.11)
     assert ahead.note.startswith("+0.015 from the other rows' mean, printed +0.015")
-    assert told([0.72, 0.71, 0.70], 0.70, 0.71, 0.72).verdict == NOT_REPRODUCED
-    assert told([0.72, 0.71, 0.70], 0.75, 0.71, 0.70).verdict == DIRECTION
-    assert told([0.72, 0.71, 0.70], 0.72, 0.71, 0.70, spread=0.05).verdict == INCONCLUSIVE
+    assert told([0.72, 0.71, 0.70], 0.70, 0.71, 0.72).verdict == v.NOT_REPRODUCED
+    assert told([0.72, 0.71, 0.70], 0.75, 0.71, 0.70).verdict == v.DIRECTION
+    assert told([0.72, 0.71, 0.70], 0.72, 0.71, 0.70, spread=0.05).verdict == v.INCONCLUSIVE
     # what rounding alone may have printed has no sign to be right or wrong
-    assert told([0.71, 0.72, 0.70], 0.709, 0.72, 0.70).verdict == REPRODUCED
-    assert told([0.71, 0.72, 0.70], 0.75, 0.72, 0.70).verdict == NOT_REPRODUCED
+    assert told([0.71, 0.72, 0.70], 0.709, 0.72, 0.70).verdict == v.REPRODUCED
+    assert told([0.71, 0.72, 0.70], 0.75, 0.72, 0.70).verdict == v.NOT_REPRODUCED
 
 
 def test_one_vote_for_a_finding():
     def vote(*verdicts):
         frame = pd.DataFrame({"finding": "a", "verdict": verdicts})
-        (row,) = by_finding(frame).itertuples()
+        (row,) = tables.by_finding(frame).itertuples()
         return row.verdict
 
-    assert vote(REPRODUCED, INCONCLUSIVE) == REPRODUCED
-    assert vote(NOT_REPRODUCED, NOT_REPRODUCED, NOT_JUDGED) == NOT_REPRODUCED
-    assert vote(REPRODUCED, DIRECTION) == DIRECTION
-    assert vote(DIRECTION, NOT_REPRODUCED) == TURNS
-    assert vote(TURNS, NOT_REPRODUCED) == TURNS
-    assert vote(NOT_ATTEMPTED, INCONCLUSIVE) == INCONCLUSIVE
-    frame = pd.DataFrame({"finding": ["a", "b", "a"], "verdict": [REPRODUCED] * 3})
-    assert by_finding(frame)["claims"].tolist() == [2, 1]
+    assert vote(v.REPRODUCED, v.INCONCLUSIVE) == v.REPRODUCED
+    assert vote(v.NOT_REPRODUCED, v.NOT_REPRODUCED, v.NOT_JUDGED) == v.NOT_REPRODUCED
+    assert vote(v.REPRODUCED, v.DIRECTION) == v.DIRECTION
+    assert vote(v.DIRECTION, v.NOT_REPRODUCED) == v.TURNS
+    assert vote(v.TURNS, v.NOT_REPRODUCED) == v.TURNS
+    assert vote(v.NOT_ATTEMPTED, v.INCONCLUSIVE) == v.INCONCLUSIVE
+    frame = pd.DataFrame({"finding": ["a", "b", "a"], "verdict": [v.REPRODUCED] * 3})
+    assert tables.by_finding(frame)["claims"].tolist() == [2, 1]
 
 
 def test_a_printed_spread_may_leave_nothing_to_decide():
-    """Beyond the margin whatever we run; what is far off is not reproduced all the same."""
-    x = 50 + np.array([-0.4, -0.1, 0.0, 0.2, 0.3])
-    for spread, verdict in ((0.2, REPRODUCED), (1.5, INCONCLUSIVE), (2.0, UNDECIDABLE)):
-        assert ruled("value", x, 50, spread, 3, margin=3.0).verdict == verdict
-    assert ruled("value", x, 90, 2.0, 3, margin=3.0).verdict == NOT_REPRODUCED
-    least = min(  # over the spread of endless seeds, by Welch's formula
-        stats.t.ppf(0.975, (a + 1 / 3) ** 2 / ((1 / 3) ** 2 / 2)) * math.sqrt(a + 1 / 3)
-        for a in np.linspace(0, 1, 1001)
-    )
-    claim = Claim("x", "", "", {"rule": "value"}, "1", spread="2", paper_seeds=3)
-    assert printed_half_width(claim) == pytest.approx(2 * least, rel=1e-4)
-    assert printed_half_width(replace(claim, spread=None)) == 0
-
-
-def test_what_cannot_be_decided_is_told_before_there_are_seeds():
+    """Beyond the margin whatever we run, and before that; what is far off is not reproduced."""
     claim = Claim(
         "x", "", "a reaches", {"rule": "value", "margin": 3.0, "min_seeds": 3}, "50", spread="2",
         paper_seeds=3,
     )  # fmt: skip
-    assert cannot_be_decided(claim)
-    assert not cannot_be_decided(replace(claim, spread="1"))
-    assert not cannot_be_decided(replace(claim, untestable="no data"))
-    assert not cannot_be_decided(replace(claim, test={**claim.test, "rule": "place"}))
-    assert judge(claim, np.array([50.0])).verdict == UNDECIDABLE
-    assert judge(replace(claim, spread="1"), np.array([50.0])).verdict == INCONCLUSIVE
-    assert verdict_of(claim, np.array([80.0, 80.1, 79.9])) == NOT_REPRODUCED
-    frame = join(load_claims("fedms"), Store(Path("nowhere")))
-    listed = too_wide(frame)
-    assert len(listed) == sum(cannot_be_decided(entry) for entry in frame["entry"]) > 0
+    assert v.cannot_be_decided(claim)
+    assert verdict_of(claim, [50.0]) == verdict_of(claim, [50.0, 50.1, 49.9]) == v.UNDECIDABLE
+    assert verdict_of(claim, [80.0, 80.1, 79.9]) == v.NOT_REPRODUCED
+    for other in (replace(claim, spread="1"), replace(claim, untestable="no data"),
+                  replace(claim, test={**claim.test, "rule": "place"})):  # fmt: skip
+        assert not v.cannot_be_decided(other)
+    least = min(  # over the spread of endless seeds, by Welch's formula
+        stats.t.ppf(0.975, (a + 1 / 3) ** 2 / ((1 / 3) ** 2 / 2)) * math.sqrt(a + 1 / 3)
+        for a in np.linspace(0, 1, 1001)
+    )
+    assert v.printed_half_width(claim) == pytest.approx(2 * least, rel=1e-4)
+    assert v.printed_half_width(replace(claim, spread=None)) == 0
+    frame = v.join(load_claims("fedms"), Store(Path("nowhere")))
+    listed = tables.too_wide(frame)
+    assert len(listed) == sum(v.cannot_be_decided(entry) for entry in frame["entry"]) > 0
     assert (listed["half-width at least"] > listed["margin"]).all()
-    assert too_wide(frame[:0]).empty
+    assert tables.too_wide(frame[:0]).empty
 
 
 @pytest.mark.parametrize(
     ("differences", "paper", "verdict"),
     [
-        (5 + TIGHT, 5.5, REPRODUCED),
-        (5 + TIGHT, 12.0, DIRECTION),
-        (5 + TIGHT, -5.0, NOT_REPRODUCED),
-        (0.1 * TIGHT, 5.0, SIZE_EXCLUDED),  # a narrow interval round zero
-        (0.5 + TIGHT, 5.0, SIZE_EXCLUDED),
-        (0.5 + TIGHT, 3.0, INCONCLUSIVE),  # off by 2.5, of which 1.5 are in the interval
-        (5 + WIDE, 5.0, INCONCLUSIVE),
-        (60 + WIDE, 60.0, DIRECTION),  # surely positive, but of unknown size
-        ([5.0, 5.0, 5.0], 5.0, INCONCLUSIVE),  # three equal differences: no test can be sure
-        (TIGHT, 0.0, REPRODUCED),  # a printed tie
+        (5 + TIGHT, 5.5, v.REPRODUCED),
+        (5 + TIGHT, 12.0, v.DIRECTION),
+        (5 + TIGHT, -5.0, v.NOT_REPRODUCED),
+        (0.1 * TIGHT, 5.0, v.SIZE_EXCLUDED),  # a narrow interval round zero
+        (0.5 + TIGHT, 5.0, v.SIZE_EXCLUDED),
+        (0.5 + TIGHT, 3.0, v.INCONCLUSIVE),  # off by 2.5, of which 1.5 are in the interval
+        (5 + WIDE, 5.0, v.INCONCLUSIVE),
+        (60 + WIDE, 60.0, v.DIRECTION),  # surely positive, but of unknown size
+        ([5.0, 5.0, 5.0], 5.0, v.INCONCLUSIVE),  # three equal differences: no test can be sure
+        (TIGHT, 0.0, v.REPRODUCED),  # a printed tie
     ],
 )
 def test_ordering_claims(differences, paper, verdict):
@@ -344,47 +300,47 @@ def test_a_size_that_none_would_fit_as_well_is_told():
     """A margin above the printed difference leaves the sign alone to tell."""
     for margin, alone in ((2.0, False), (9.0, True)):
         told = ruled("ordering", 5 + TIGHT, 5.5, margin=margin)
-        assert (told.verdict, "the sign alone tells" in told.note) == (REPRODUCED, alone)
+        assert (told.verdict, "the sign alone tells" in told.note) == (v.REPRODUCED, alone)
 
 
 def test_directions_without_a_size_and_corrected_p_values():
     d = 5 + TIGHT
     corrected = ruled("ordering", d, 5.0, margin=2.0, p_value=0.2)
-    assert corrected.verdict == INCONCLUSIVE
+    assert corrected.verdict == v.INCONCLUSIVE
     assert "Holm" in corrected.note
-    assert ruled("ordering", 60 + WIDE, sign=1).verdict == REPRODUCED
-    assert ruled("ordering", d, sign=-1).verdict == NOT_REPRODUCED
+    assert ruled("ordering", 60 + WIDE, sign=1).verdict == v.REPRODUCED
+    assert ruled("ordering", d, sign=-1).verdict == v.NOT_REPRODUCED
 
 
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
-        (ruled("at_most", 3 + TIGHT, bound=2.0), NOT_REPRODUCED),
-        (ruled("at_least", 3 + TIGHT, bound=2.0), REPRODUCED),
-        (ruled("at_most", 3 + WIDE, bound=4.0), INCONCLUSIVE),
-        (ruled("at_most", [40.0] * 3, bound=40.0), REPRODUCED),
+        (ruled("at_most", 3 + TIGHT, bound=2.0), v.NOT_REPRODUCED),
+        (ruled("at_least", 3 + TIGHT, bound=2.0), v.REPRODUCED),
+        (ruled("at_most", 3 + WIDE, bound=4.0), v.INCONCLUSIVE),
+        (ruled("at_most", [40.0] * 3, bound=40.0), v.REPRODUCED),
         # at the margin, but for rounding
-        (ruled("value", [0.9] * 5, 0.87, margin=0.03), REPRODUCED),
-        (ruled("value", [0.75] * 5, 0.72, margin=0.03), REPRODUCED),
-        (ruled("value", [0.93] * 5, 0.96, margin=0.03), REPRODUCED),
-        (ruled("equal", [40.0, 40.0], 40.0, rtol=0.0, min_seeds=1), REPRODUCED),
-        (ruled("equal", [40.0, 39.0], 40.0, rtol=0.0125, min_seeds=1), NOT_REPRODUCED),
-        (ruled("equal", [], 40.0, rtol=0.0125, min_seeds=1), INCONCLUSIVE),
-        (ruled("equal", [0.0, 0.0, 30.0], 10.0, rtol=1.5), NOT_REPRODUCED),  # the worst seed's
-        (ruled("never", [0] * 10), REPRODUCED),
-        (ruled("never", [0] * 9), INCONCLUSIVE),  # 33.6% may have some
-        (ruled("never", [0] * 9 + [math.nan]), INCONCLUSIVE),
-        (ruled("never", [0] * 10, min_seeds=11), INCONCLUSIVE),
-        (ruled("never", [1, 0, 0]), INCONCLUSIVE),
-        (ruled("never", [2, 5, 4]), NOT_REPRODUCED),
-        (ruled("never", [0, 0]), INCONCLUSIVE),
-        (ruled("never", [1, 2, math.nan]), INCONCLUSIVE),
+        (ruled("value", [0.9] * 5, 0.87, margin=0.03), v.REPRODUCED),
+        (ruled("value", [0.75] * 5, 0.72, margin=0.03), v.REPRODUCED),
+        (ruled("value", [0.93] * 5, 0.96, margin=0.03), v.REPRODUCED),
+        (ruled("equal", [40.0, 40.0], 40.0, rtol=0.0, min_seeds=1), v.REPRODUCED),
+        (ruled("equal", [40.0, 39.0], 40.0, rtol=0.0125, min_seeds=1), v.NOT_REPRODUCED),
+        (ruled("equal", [], 40.0, rtol=0.0125, min_seeds=1), v.INCONCLUSIVE),
+        (ruled("equal", [0.0, 0.0, 30.0], 10.0, rtol=1.5), v.NOT_REPRODUCED),  # the worst seed's
+        (ruled("never", [0] * 10), v.REPRODUCED),
+        (ruled("never", [0] * 9), v.INCONCLUSIVE),  # 33.6% may have some
+        (ruled("never", [0] * 9 + [math.nan]), v.INCONCLUSIVE),
+        (ruled("never", [0] * 10, min_seeds=11), v.INCONCLUSIVE),
+        (ruled("never", [1, 0, 0]), v.INCONCLUSIVE),
+        (ruled("never", [2, 5, 4]), v.NOT_REPRODUCED),
+        (ruled("never", [0, 0]), v.INCONCLUSIVE),
+        (ruled("never", [1, 2, math.nan]), v.INCONCLUSIVE),
         # one-sided, by hand: C(36, 16) / C(40, 16) and so on; 4 of 20 is 5.3%, 5 of 20 is 2.4%
-        (ruled("never", [1] * 4 + [0] * 16, paper_seeds=20), INCONCLUSIVE),
-        (ruled("never", [1] * 5 + [0] * 15, paper_seeds=20), NOT_REPRODUCED),
-        (ruled("never", [1] * 12 + [0] * 8, paper_seeds=1), INCONCLUSIVE),
-        (ruled("never", [1] * 4 + [0] * 6, paper_seeds=10), INCONCLUSIVE),  # 4.3%
-        (ruled("never", [0], min_seeds=1), INCONCLUSIVE),  # one seed is always too few
+        (ruled("never", [1] * 4 + [0] * 16, paper_seeds=20), v.INCONCLUSIVE),
+        (ruled("never", [1] * 5 + [0] * 15, paper_seeds=20), v.NOT_REPRODUCED),
+        (ruled("never", [1] * 12 + [0] * 8, paper_seeds=1), v.INCONCLUSIVE),
+        (ruled("never", [1] * 4 + [0] * 6, paper_seeds=10), v.INCONCLUSIVE),  # 4.3%
+        (ruled("never", [0], min_seeds=1), v.INCONCLUSIVE),  # one seed is always too few
     ],
 )
 def test_other_rules(found, verdict):
@@ -394,9 +350,13 @@ def test_other_rules(found, verdict):
 @pytest.mark.parametrize(
     ("values", "verdict", "note"),
     [
-        ([0] * 20, REPRODUCED, "in 0 of 20 seeds: at most 16.8%, by the exact interval"),
-        ([0] * 3, INCONCLUSIVE, "in 0 of 3 seeds: at most 70.8%, by the exact interval; a tick n"),
-        ([2, 1, 1], NOT_REPRODUCED, "in 3 of 3 seeds, of the paper's in 0 of 1: Fisher"),
+        ([0] * 20, v.REPRODUCED, "in 0 of 20 seeds: at most 16.8%, by the exact interval"),
+        (
+            [0] * 3,
+            v.INCONCLUSIVE,
+            "in 0 of 3 seeds: at most 70.8%, by the exact interval; a tick n",
+        ),
+        ([2, 1, 1], v.NOT_REPRODUCED, "in 3 of 3 seeds, of the paper's in 0 of 1: Fisher"),
     ],
 )
 def test_none_says_what_it_leaves_open(values, verdict, note):
@@ -412,11 +372,16 @@ def test_none_says_what_it_leaves_open(values, verdict, note):
 )
 def test_what_is_upside_down_does_not_keep_to_a_bound(rule, bound, limit):
     """A score of 0.001 is at most 0.9, and no sign that two groups are told apart partially."""
-    expected = {0.001: NOT_REPRODUCED, 0.5: INCONCLUSIVE, 0.7: REPRODUCED, 0.99: NOT_REPRODUCED}
+    expected = {
+        0.001: v.NOT_REPRODUCED,
+        0.5: v.INCONCLUSIVE,
+        0.7: v.REPRODUCED,
+        0.99: v.NOT_REPRODUCED,
+    }
     for mean, verdict in expected.items():
         assert ruled(rule, mean + 0.01 * TIGHT, bound=bound, limit=limit).verdict == verdict
     without = ruled("at_most", 0.001 + 0.01 * TIGHT, bound=0.9)
-    assert without.verdict == REPRODUCED
+    assert without.verdict == v.REPRODUCED
 
 
 # ------------------------------------------------------------------- claims and records
@@ -451,14 +416,14 @@ def save_owen(store, method, accuracy, profile="paper", **change):
 
 
 def verdict_of(claim, values):
-    return judge(claim, np.asarray(values)).verdict
+    return v.judge(claim, np.asarray(values)).verdict
 
 
 def judged(store, paper="fedowen", **options):
     claims = load_claims(paper)
-    frame = join(claims, store, **options)
-    assert list(frame.columns) == COLUMNS
-    assert set(frame["verdict"]) <= set(VERDICTS)
+    frame = v.join(claims, store, **options)
+    assert list(frame.columns) == v.COLUMNS
+    assert set(frame["verdict"]) <= set(v.VERDICTS)
     assert len(frame) == len(claims.claims)
     return frame.set_index("claim")
 
@@ -474,53 +439,34 @@ def frame(tmp_path_factory):
     store = Store(tmp_path_factory.mktemp("records"))
     save_owen(store, "fedowen", [88.0, 88.2, 88.4])
     save_owen(store, "fedavg", [83.9, 84.0, 84.2, 90.0])  # the fourth seed has no partner
-    return join(FEDOWEN, store)
+    return v.join(FEDOWEN, store)
 
 
 def test_join_of_an_empty_store(tmp_path):
     rows = judged(Store(tmp_path))
-    assert rows.loc[VALUE].verdict == NOT_ATTEMPTED
+    assert rows.loc[VALUE].verdict == v.NOT_ATTEMPTED
     assert rows.loc[VALUE].command.startswith("fedkit run fedowen table1 --profile paper --only ")
-    assert rows.loc["fedowen.t1.medmnist.a0.05.fedowen"].verdict == NOT_TESTABLE
-    assert rows.loc["fedowen.not-best"].verdict == REPRODUCED
-    for name in ("worst", "best", "fedavg", "mean"):
-        assert rows.loc[f"fedowen.gain.relative.{name}"].verdict == NOT_REPRODUCED
-    # Algorithm 1's statements about itself, on exact games.
-    for name in ("unbiased", "consistent", "truncation"):
-        assert rows.loc[f"fedowen.{name}"].verdict == NOT_REPRODUCED
-        assert rows.loc[f"fedowen.{name}", "mean"] > 0.01
+    assert rows.loc["fedowen.t1.medmnist.a0.05.fedowen"].verdict == v.NOT_TESTABLE
     # a bound of ours stands with the rule and does not pass for a printed number
     ours, printed = rows.loc["fedowen.ranking.printed"], rows.loc["fedowen.shortfall"]
     assert not isinstance(ours.paper, str)
     assert math.isnan(ours.difference)
     assert "bound 0.7" in ours.rule
-    assert ours.verdict in (REPRODUCED, NOT_REPRODUCED)
-    assert "| not printed |" in claims_table(ours.to_frame().T)
+    assert ours.verdict in (v.REPRODUCED, v.NOT_REPRODUCED)
+    assert "| not printed |" in tables.claims_table(ours.to_frame().T)
     assert printed.paper == "0.5"
     assert math.isfinite(printed.difference)
-
-
-def test_fedvalues_properties_are_those_of_its_values(tmp_path):
-    names = ("efficiency", "symmetry", "null-player", "null-duplication")
-    rows = judged(Store(tmp_path), "fedvalue").loc[[f"fedvalue.{name}" for name in names]]
-    assert set(rows["verdict"]) == {REPRODUCED}
-    assert rows["by_construction"].all()
-    # not because all values are zero: all but the last party tell something
-    values = mshapley_cmi(
-        properties.TASK, properties.LABEL, [properties.ALIKE, properties.THIRD, properties.NOTHING]
-    ).values
-    assert values[:2].min() > 0.05 > 1e-9 > abs(values[2])
 
 
 def test_join_judges_the_paper_profile(frame):
     rows = frame.set_index("claim")
     value, order = rows.loc[VALUE], rows.loc[ORDER]
-    assert (value.verdict, value.seeds, value.stale) == (REPRODUCED, 3, True)
+    assert (value.verdict, value.seeds, value.stale) == (v.REPRODUCED, 3, True)
     assert (value["mean"], value.difference) == pytest.approx((88.2, 0.08))
-    assert (order.verdict, order.seeds) == (REPRODUCED, 3)
+    assert (order.verdict, order.seeds) == (v.REPRODUCED, 3)
     assert order["mean"] == pytest.approx(np.mean([4.1, 4.2, 4.2]))
-    assert rows.loc["fedowen.budget.fedowen"].verdict == REPRODUCED
-    assert rows.loc["fedowen.o1.mnist.a0.05.vs-mc"].verdict == NOT_ATTEMPTED
+    assert rows.loc["fedowen.budget.fedowen"].verdict == v.REPRODUCED
+    assert rows.loc["fedowen.o1.mnist.a0.05.vs-mc"].verdict == v.NOT_ATTEMPTED
 
 
 @pytest.mark.parametrize(
@@ -538,11 +484,11 @@ def test_other_runs_are_shown_and_never_judged(tmp_path, profile, change, word):
     save_owen(store, "fedavg", [83.7, 83.8, 83.7], profile, **change)
     rows = judged(store, profile=profile)
     for name in (VALUE, ORDER):
-        assert rows.loc[name].verdict == NOT_JUDGED
+        assert rows.loc[name].verdict == v.NOT_JUDGED
         assert word in rows.loc[name].note
         assert math.isfinite(rows.loc[name, "mean"])
     if profile == "laptop":  # reduced runs are judged where that is asked for
-        assert judged(store, profile="laptop", scale="laptop").loc[VALUE].verdict == REPRODUCED
+        assert judged(store, profile="laptop", scale="laptop").loc[VALUE].verdict == v.REPRODUCED
         assert judged(store, scale="laptop").loc[VALUE].seeds == 0
 
 
@@ -553,12 +499,7 @@ def test_a_tick_says_which_other_rows_it_fits(frame):
     printed = [float(r[4]) for name, r in FEDOWEN.tables["t1"].rows.items() if name != "fedowen"]
     assert row.also_fits == sum(abs(88.2 - p) + half <= 2 for p in printed) == 2
     assert row.other_rows == 6
-    assert "also fits 2 of 6 other rows" in comparison_table(frame, "t1", dataset="mnist")
-    counts = by_paper({"fedowen": frame})["fedowen"]
-    assert counts["of reproduced cells that have other rows"] == 2  # it stands in Table 3 as well
-    by_kind = summary(frame).loc["by construction"]  # the same numbers in both tables
-    for name in (REPRODUCED, NOT_REPRODUCED):
-        assert counts[f"{name} by construction"] == by_kind[verdict_text(name)] > 0
+    assert "also fits 2 of 6 other rows" in tables.comparison_table(frame, "t1", dataset="mnist")
     exact = frame[frame["claim"] == "fedowen.not-best"].iloc[0]
     assert exact["by_construction"]
     assert math.isnan(exact["also_fits"])
@@ -575,10 +516,10 @@ def test_an_order_that_agrees_is_seldom_called_not_reproduced():
     for n, spread in ((3, 2.0), (10, 4.0)):
         draws = truth + spread * rng.standard_normal((60, n, *printed.shape))
         told = [verdict_of(claim, values) for values in draws]
-        assert told.count(NOT_REPRODUCED) <= 9  # 2.5% of 60 with luck; it was 37% and more
+        assert told.count(v.NOT_REPRODUCED) <= 9  # 2.5% of 60 with luck; it was 37% and more
     turned = -printed + rng.standard_normal((20, 5, *printed.shape))
-    assert {verdict_of(claim, values) for values in turned} == {NOT_REPRODUCED}
-    assert verdict_of(claim, printed + rng.normal(0, 0.01, (5, *printed.shape))) == REPRODUCED
+    assert {verdict_of(claim, values) for values in turned} == {v.NOT_REPRODUCED}
+    assert verdict_of(claim, printed + rng.normal(0, 0.01, (5, *printed.shape))) == v.REPRODUCED
 
 
 def test_rankings_that_agree_are_seldom_called_different():
@@ -586,11 +527,11 @@ def test_rankings_that_agree_are_seldom_called_different():
     claim, rng = FEDOWEN["fedowen.ranking"], np.random.default_rng(0)
     truth = np.tile(0.5 * np.arange(7.0), (12, 1))
     told = [verdict_of(claim, truth + 3 * rng.standard_normal((10, 12, 7))) for _ in range(40)]
-    assert told.count(NOT_REPRODUCED) <= 2  # it was most of them
+    assert told.count(v.NOT_REPRODUCED) <= 2  # it was most of them
     apart = np.array([rng.permutation(7) for _ in range(12)]) * 2.0
     draws = apart + rng.standard_normal((20, 10, 12, 7))
-    assert {verdict_of(claim, values) for values in draws} == {NOT_REPRODUCED}
-    assert verdict_of(claim, truth + rng.normal(0, 0.01, (10, 12, 7))) == REPRODUCED
+    assert {verdict_of(claim, values) for values in draws} == {v.NOT_REPRODUCED}
+    assert verdict_of(claim, truth + rng.normal(0, 0.01, (10, 12, 7))) == v.REPRODUCED
 
 
 def test_three_seeds_exclude_an_order_by_their_noise_and_no_sooner():
@@ -604,34 +545,21 @@ def test_three_seeds_exclude_an_order_by_their_noise_and_no_sooner():
 
     # as little agreement as ours in 24% and in none of the draws, with the other noise 0% and 12%
     loose = [[[20, 0, 80, 40, 1]], [[60, 61, 70, 30, 80]], [[70, 2, 81, 50, 51]]]
-    assert told(loose) == INCONCLUSIVE
+    assert told(loose) == v.INCONCLUSIVE
     turned = [[[2, 16, 4], [12, 3, 9]], [[5, 6, 17], [11, 10, 14]], [[0, 13, 15], [7, 1, 8]]]
-    assert told(turned) == NOT_REPRODUCED
+    assert told(turned) == v.NOT_REPRODUCED
 
 
 def test_none_of_few_is_no_proof_of_none():
     """A share of one party is 0 or 100: twenty zeros leave up to 16.8% open."""
     claims = load_claims("fedvalue")
     cell, bound = (claims[f"fedvalue.{n}"] for n in ("t7s.fix.b1.vf-ps", "vf-ps-below-5.fix.1"))
-    for many, verdict in ((20, INCONCLUSIVE), (80, REPRODUCED)):
+    for many, verdict in ((20, v.INCONCLUSIVE), (80, v.REPRODUCED)):
         assert verdict_of(cell, np.zeros(many)) == verdict
         assert verdict_of(bound, np.zeros(many)) == verdict
-    assert verdict_of(cell, np.full(20, 100.0)) == NOT_REPRODUCED
-    assert verdict_of(bound, np.full(20, 100.0)) == NOT_REPRODUCED
-    assert verdict_of(cell, np.linspace(0.1, 0.3, 20)) == REPRODUCED  # shares of many
-
-
-def test_an_experiment_may_have_a_protocol_of_its_own(tmp_path):
-    store = Store(tmp_path)
-    five = {"scenario": "iid", "clients": 5, "participants": 5, "owned": 1.0, "mavericks": 1}
-    metrics = {"accuracy": [92.0, 92.1, 91.9], "accuracy_without": [84.0, 84.3, 83.9]}
-    for change in ({}, {"lr": 0.2}):  # the rest of the protocol counts here as well
-        save(store, "fedms", "five_clients", metrics, **five, **change)
-        assert judged(store, "fedms").loc["fedms.gap.steps"].verdict == REPRODUCED
-    alone = Store(tmp_path / "alone")
-    save(alone, "fedms", "five_clients", metrics, **five, lr=0.2)
-    note = judged(alone, "fedms").loc["fedms.gap.steps"].note
-    assert note == "run with lr 0.2, the paper has 0.05"
+    assert verdict_of(cell, np.full(20, 100.0)) == v.NOT_REPRODUCED
+    assert verdict_of(bound, np.full(20, 100.0)) == v.NOT_REPRODUCED
+    assert verdict_of(cell, np.linspace(0.1, 0.3, 20)) == v.REPRODUCED  # shares of many
 
 
 def test_only_what_is_tested_counts_in_a_family(tmp_path):
@@ -657,7 +585,7 @@ def test_a_printed_tie_corrects_nobody(tmp_path):
     for others in ((), (("tie", "0"),), (("other", "2"),)):
         text = TOY + "".join(entry % one for one in (("a", "2"), *others))
         claims = claims_in(tmp_path, text, t=PRINTED)
-        told.append(join(claims, store).set_index("claim").loc["toy.a"].note)
+        told.append(v.join(claims, store).set_index("claim").loc["toy.a"].note)
     assert told[0] == told[1] != told[2]
 
 
@@ -674,39 +602,11 @@ def test_marks_of_comparisons_and_stars_are_read(tmp_path):
     assert found["toy.s.x1"].after_runs == "later"
 
 
-def test_without_a_run_of_the_papers_scale_a_reduced_one_is_shown_and_not_judged(tmp_path):
-    save_owen(store := Store(tmp_path), "fedowen", [88.0, 88.2, 88.4], "laptop", rounds=40)
-    row = judged(store).loc[VALUE]
-    assert (row.verdict, row.profile) == (NOT_JUDGED, "laptop")
-    assert row["mean"] == pytest.approx(88.2)
-    assert row.note.startswith("profile laptop, not paper; run with rounds 40")
-    assert "--profile laptop" in row.command
-    save_owen(store, "fedowen", [87.9, 88.1, 88.3])
-    assert judged(store).loc[VALUE, "profile"] == "paper"
-
-
-def test_a_reduced_experiment_stands_in_where_no_other_run_is(tmp_path):
-    save_owen(store := Store(tmp_path), "fedowen", [87.9, 88.1, 88.3])
-    for imbalance, end in ((0.01, 30.0), (0.1, 50.0)):  # of Table 1, and of none
-        runs = {"accuracy": [end, end + 1, end + 2]}
-        for dataset in ("mnist", "cifar10"):
-            there = {"dataset": dataset, "data": dataset, "imbalance": imbalance, "rounds": 30}
-            save(store, "fedowen", "reduced", runs, method="fedowen", **there)
-    found = judged(store)
-    assert found.loc[VALUE, "mean"] == pytest.approx(88.1)
-    row = found.loc[VALUE.replace("mnist", "cifar10")]
-    assert (row.verdict, row.seeds, row["mean"]) == (NOT_JUDGED, 3, pytest.approx(31.0))
-    copy = "ours on a JPEG copy of CIFAR-10 (quality 75)"
-    assert row.note == f"run with rounds 30, the paper has 100; {copy}"
-    pooled = found.loc["fedowen.p1.cifar10.vs-fedavg"]  # of three columns, none is whole
-    assert pooled.verdict == NOT_ATTEMPTED
-
-
 def test_every_claim_is_in_the_table_to_be_searched_the_judged_first(frame):
-    found, shown = claims_listed({"FedOwen": frame})
+    found, shown = tables.claims_listed({"FedOwen": frame})
     assert len(found) == len(frame) == len(shown["fold"]["claim"])
     assert set(found["declared"]) == {"before the runs", "after the runs", "by construction"}
-    unjudged = found["verdict"].str[2:].isin(UNJUDGED).tolist()
+    unjudged = found["verdict"].str[2:].isin(v.UNJUDGED).tolist()
     assert unjudged == sorted(unjudged)
     assert any("`fedkit run fedowen table1" in below for below in shown["fold"]["claim"])
     assert set(shown["filters"]) | set(shown["keys"]) <= set(found)
@@ -715,66 +615,34 @@ def test_every_claim_is_in_the_table_to_be_searched_the_judged_first(frame):
 def test_tiny_numbers_are_powers_of_ten_and_a_verdict_has_its_marks(frame):
     (row,) = frame[frame["claim"] == VALUE].to_dict("records")
     tiny = pd.DataFrame([{**row, "mean": 1.2e-5, "low": -3e-7, "note": "p = 3.8e-06; alpha1e5"}])
-    assert "1.2·10⁻⁵ [-3.0·10⁻⁷, " in claims_table(tiny)
-    assert "p = 3.8·10⁻⁶; alpha1e5" in claims_table(tiny)  # a name stays as it is
-    assert marked_verdict(row) == "✓ reproduced †"  # the record of `frame` is stale
+    assert "1.2·10⁻⁵ [-3.0·10⁻⁷, " in tables.claims_table(tiny)
+    assert "p = 3.8·10⁻⁶; alpha1e5" in tables.claims_table(tiny)  # a name stays as it is
+    assert tables.marked_verdict(row) == "✓ reproduced †"  # the record of `frame` is stale
     other = {**row, "stale": False, "after_runs": "added", "by_construction": True}
-    assert marked_verdict(other) == "✓ reproduced, after the runs, by construction"
-    told = marks_told(pd.DataFrame([row, other]))
+    assert tables.marked_verdict(other) == "✓ reproduced, after the runs, by construction"
+    told = tables.marks_told(pd.DataFrame([row, other]))
     assert [mark in told for mark in ("after the runs: ", "†: ")] == [True, True]
-    assert marks_told(pd.DataFrame([{**row, "stale": False}])) == ""
+    assert tables.marks_told(pd.DataFrame([{**row, "stale": False}])) == ""
 
 
 def test_tables_for_a_page(frame):
-    lines = comparison_table(frame, "t1", dataset="mnist").splitlines()
+    lines = tables.comparison_table(frame, "t1", dataset="mnist").splitlines()
     assert lines[0] == "| paper / ours / verdict | alpha 0.01 | alpha 0.05 | alpha 0.1 |"
     assert len(lines) == 2 + 7
     assert "88.12<br>88.20 [87.70, 88.70], n = 3 †<br>✓ reproduced" in lines[-1]
     assert "not attempted (cost)" in lines[2]
     with pytest.raises(ValueError, match="tables are"):
-        comparison_table(frame, "t9")
-    text = claims_table(frame[frame["claim"] == VALUE], commands=True)
+        tables.comparison_table(frame, "t9")
+    text = tables.claims_table(frame[frame["claim"] == VALUE], commands=True)
     assert "`fedkit run fedowen table1" in text
     assert "✓ reproduced" in text
     assert len({line.count(" | ") for line in text.splitlines()}) == 1  # a head for every column
-    narrow, wide = (terminal_table(frame, width).splitlines() for width in (100, 1000))
-    assert len(wide) == len(frame) + 1
-    assert max(map(len, narrow)) <= 100 < max(map(len, wide))
-    assert len({line.index(" ✓") for line in narrow if " ✓" in line}) == 1  # aligned
-    said = " ".join(line[: narrow[0].index("paper")].strip() for line in narrow[1:])
-    assert set(" ".join(frame["says"]).split()) <= set(said.split())  # a sentence goes on below
-    counts = summary(frame)
+    counts = tables.summary(frame)
     given = frame["by_construction"].sum()
-    assert counts.to_numpy().sum() == by_declaration(frame).to_numpy().sum() == len(frame)
+    assert counts.to_numpy().sum() == tables.by_declaration(frame).to_numpy().sum() == len(frame)
     assert counts.loc["by construction"].sum() == given
-    assert by_declaration(frame)["by construction"].sum() == given
-    assert [name.split(" ", 1)[1] for name in counts.columns] == list(VERDICTS)
-
-
-@pytest.mark.parametrize(
-    ("unit", "values", "low", "high"),
-    [
-        ("probability", [0.99, 1.0], 0.0, 1.0),
-        ("probability", [0.99, 1.2], -math.inf, math.inf),  # this is none
-        ("% of the weight", [2.0, 90.0], 0.0, 100.0),
-        ("points", [0.5, 0.9], -math.inf, math.inf),
-    ],
-)
-def test_the_interval_of_a_share_stays_within_its_range(tmp_path, unit, values, low, high):
-    text = f"""
-paper: {{key: toy}}
-claims:
-  - {{id: c, where: w, says: s, unit: "{unit}", test: {{rule: at_least, bound: 1}},
-     ours: {{experiment: e, metric: m, settings: {{method: a}}}}}}
-"""
-    claims, store = claims_in(tmp_path, text), Store(tmp_path)
-    save(store, "toy", "e", {"m": values}, method="a")
-    row = join(claims, store).iloc[0]
-    plain = mean_interval(values)
-    assert (row.low, row.high) == (max(plain.low, low), min(plain.high, high))
-    save(store, "toy", "e", {"m": values}, method="a", lr=0.2)
-    with pytest.raises(ClaimsError, match=r"differ in \['lr'\]"):
-        join(claims, store)
+    assert tables.by_declaration(frame)["by construction"].sum() == given
+    assert [name.split(" ", 1)[1] for name in counts.columns] == list(v.VERDICTS)
 
 
 TOY = """
@@ -796,15 +664,8 @@ claims:
      ours: {experiment: e, metric: mean(accuracy), settings: {method: a, x: 1}}}
   - {id: r, where: w, says: s, test: {rule: at_least, bound: 15},
      ours: {experiment: e, metric: rise(accuracy), settings: {method: a, x: 1}}}
-  - {id: most-calls, where: w, says: s, paper_value: "45", test: {rule: at_most},
-     ours: {experiment: e, metric: calls, settings: {method: d}, pool: max, of: 4}}
   - {id: mean-calls, where: w, says: s, paper_value: "2", test: {rule: at_most},
      ours: {experiment: e, metric: calls, settings: {method: c}, pool: mean, of: 2}}
-  - {id: slope, where: w, says: s, test: {rule: slope, sign: 1, scale: log2},
-     ours: {experiment: e, metric: calls, settings: {method: d}, sweep: {x: [1, 2, 4]}}}
-  - {id: taper, where: w, says: s,
-     test: {rule: taper, sign: 1},
-     ours: {experiment: e, metric: calls, settings: {method: d}, sweep: {x: [1, 2, 3, 4]}}}
 """
 PRINTED = "x,1,2\nb,50,65\na,60,70\nc,55,40\n"
 
@@ -820,34 +681,32 @@ def test_rules_and_places_of_a_toy_paper(tmp_path):
             for k, v in enumerate(accuracy)
         ]
         store.save(Cell("paper", "toy", "e", {"method": method, "x": x}, tuple(range(5))), results)
-    for x, calls in ((1, [10, 10.5, 11, 11.5, 12]), (2, [30] * 5), (3, [30] * 5), (4, [40] * 5)):
-        save(store, "toy", "e", {"calls": calls}, method="d", x=x)
     for x, calls in ((3, [1] * 5), (4, [3] * 3)):
         save(store, "toy", "e", {"calls": calls}, method="c", x=x)
-    rows = join(claims, store).set_index("claim")
+    rows = v.join(claims, store).set_index("claim")
     # of the table of means: in the second column a ties b, which is no lead, nor more than half
     most = rows.loc["toy.most"]
     assert (most["mean"], most.low, most.high) == (0.5, 0.5, 1.0)
-    assert most.verdict == INCONCLUSIVE
+    assert most.verdict == v.INCONCLUSIVE
     values = np.array([[[60.0, 50, 40], [60, x, 0]] for x in (50, 50, 50, 50, 95)])
-    assert verdict_of(claims["toy.most"], values) == INCONCLUSIVE  # one seed can turn it
+    assert verdict_of(claims["toy.most"], values) == v.INCONCLUSIVE  # one seed can turn it
     values[4, 1, 1] = 61  # one seed of five has b ahead, its mean is behind in every draw of most
-    assert verdict_of(claims["toy.most"], values) == REPRODUCED
-    assert verdict_of(claims["toy.most"], values[:, [0, 0]]) == REPRODUCED
+    assert verdict_of(claims["toy.most"], values) == v.REPRODUCED
+    assert verdict_of(claims["toy.most"], values[:, [0, 0]]) == v.REPRODUCED
     values[:, 1, 1] = 60
-    assert verdict_of(claims["toy.most"], values) == NOT_REPRODUCED  # half is not more than half
+    assert verdict_of(claims["toy.most"], values) == v.NOT_REPRODUCED  # half is not more than half
     assert [name for name in rows.index if ".s." in name] == ["toy.s.x1"]
     assert rows.loc["toy.s.x1", "says"] == "a over c, p < 0.05"  # the second best as printed
     assert claims["toy.s.x1"].test["level"] == 0.95
     assert rows.loc["toy.s.x1", "values"] == (10, 9, 8, 10, 9)
     assert rows.loc["toy.m", "mean"] == pytest.approx(23)
     assert rows.loc["toy.r", "mean"] == 22  # not what the middle entry says
-    assert rows.loc["toy.m", "verdict"] == REPRODUCED
-    assert rows.loc["toy.most-calls", "mean"] == 40
+    assert rows.loc["toy.m", "verdict"] == v.REPRODUCED
     assert rows.loc["toy.mean-calls", "values"] == (2, 2, 2)  # of the seeds that both settings have
     assert rows.loc["toy.mean-calls", "note"].endswith("no spread to judge by")
-    assert rows.loc["toy.slope", "values"] == (15, 14.75, 14.5, 14.25, 14)  # by doubling of x
-    assert rows.loc["toy.taper", "values"] == (10, 9.5, 9, 8.5, 8)  # the first step less the last
+    save(store, "toy", "e", {"accuracy": [1.0] * 5}, method="a", x=1, lr=0.2)
+    with pytest.raises(ClaimsError, match=r"differ in \['lr'\]"):
+        v.join(claims, store)
 
 
 def test_records_of_two_copies_of_a_data_set_are_not_judged_together(tmp_path):
@@ -857,8 +716,8 @@ def test_records_of_two_copies_of_a_data_set_are_not_judged_together(tmp_path):
         manifest = {"data": [{"name": "mnist", "source": "s", "checksum": checksum}]}
         results = [{"seed": k, "metrics": {"accuracy": 50.0 + k}, "series": {}} for k in range(5)]
         store.save(one, results, manifest)
-    row = join(claims, store).set_index("claim").loc["toy.s.x1"]
-    assert (row.verdict, row.note) == (NOT_JUDGED, "run on different copies of mnist")
+    row = v.join(claims, store).set_index("claim").loc["toy.s.x1"]
+    assert (row.verdict, row.note) == (v.NOT_JUDGED, "run on different copies of mnist")
 
 
 # ------------------------------------------------------------------- each paper's own
@@ -871,17 +730,17 @@ def test_other_choices_and_margins_are_judged_beside_the_declared_ones(tmp_path)
         metrics = {"accuracy": [printed + off + k / 100 for k in range(5)]}
         save(store, "fedms", "table1", metrics, method="fedms", owned=owned)
     claims = load_claims("fedms")
-    found = readings(claims, store).set_index("other")
+    found = tables.readings(claims, store).set_index("other")
     whole = found.loc["owned=1.0"]
     assert (whole["claims judged under both"], whole["moved"], whole["turned"]) == (1, 1, 1)
     assert found.loc["local=epochs", "verdicts under the other"] == "no records"
-    there = margins(claims, store).loc["value"]
+    there = tables.margins(claims, store).loc["value"]
     counted = tuple(there[["at half", "as declared", "at twice"]])
     # the printed spread of three runs is 0.32: a half-width of 0.8
     assert counted == ("0 ✓, 0 ✗, 1 open", "1 ✓, 0 ✗, 0 open", "1 ✓, 0 ✗, 0 open")
     # what holds in one admissible reading and fails in another turns, in the report too
-    row = join(claims, store).set_index("claim").loc["fedms.t1.dir10.mnist.fedms"]
-    assert row.verdict == TURNS
+    row = v.join(claims, store).set_index("claim").loc["fedms.t1.dir10.mnist.fedms"]
+    assert row.verdict == v.TURNS
     assert row.note.startswith("reproduced here, not reproduced with owned=1.0")
     assert row["mean"] == pytest.approx(printed + 1.52)
 
@@ -901,22 +760,6 @@ def test_a_reading_asks_the_places_that_it_concerns():
     assert moved.ours["settings"]["permutations"] == 2
     assert moved.against == claims["fedccea.declines.tmc-sv"].against  # everybody is everybody
     assert asked["fedccea.loo-zeros"] == claims["fedccea.loo-zeros"]
-
-
-def test_a_reading_is_asked_for_where_a_claim_does_not_state_what_is_judged():
-    whole = Reading("", "owned=0.1", "experiment=study owned=1.0", True, "")
-    moved = under(load_claims("fedms"), whole)
-    place = moved["fedms.t1.dir1.mnist.fedms"].ours
-    assert (place["experiment"], place["settings"]["owned"]) == ("study", 1.0)
-    claims, pooled = load_claims("fedvalue"), "fedvalue.p7.accuracy.vs-vf-ps"
-    moved = under(
-        claims, Reading("", "experiment=gender_age trees_depth=6", "trees_depth=3", True, "")
-    )
-    for depth, there in ((6, claims), (3, moved)):
-        places = [place for line in there[pooled].ours["pooled"] for place in line]
-        assert {place["settings"]["trees_depth"] for place in places} == {depth}
-    elsewhere = Reading("", "experiment=recommendation", "trees_depth=3", True, "")
-    assert under(claims, elsewhere).claims == claims.claims
 
 
 @pytest.mark.parametrize("paper", claims_papers())
@@ -945,10 +788,10 @@ def test_a_verdict_is_at_the_level_of_its_claim():
         return ruled("ordering", differences, sign=1, **more).verdict
 
     big, small = np.array([0.9, 1.0, 1.1]), np.array([0.2, 1.0, 1.6])  # p is 0.0033, and 0.15
-    assert [ordering(big, level=v) for v in (0.99, 0.999)] == [REPRODUCED, INCONCLUSIVE]
-    assert [ordering(small, level=v) for v in (0.8, 0.95)] == [REPRODUCED, INCONCLUSIVE]
-    assert ordering(big - 0.97, p_value=0.001) == INCONCLUSIVE  # the interval counts as well
+    assert [ordering(big, level=level) for level in (0.99, 0.999)] == [v.REPRODUCED, v.INCONCLUSIVE]
+    assert [ordering(small, level=level) for level in (0.8, 0.95)] == [v.REPRODUCED, v.INCONCLUSIVE]
+    assert ordering(big - 0.97, p_value=0.001) == v.INCONCLUSIVE  # the interval counts as well
     x = 70 + np.array([-0.3, 0.0, 0.3])
-    for level, verdict in ((0.95, REPRODUCED), (0.99, INCONCLUSIVE)):
+    for level, verdict in ((0.95, v.REPRODUCED), (0.99, v.INCONCLUSIVE)):
         told = ruled("value", x, 70.0, margin=1.5, paper_seeds=3, level=level)
         assert told.verdict == verdict

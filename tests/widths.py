@@ -25,76 +25,7 @@ QUIET = (
     "--headless --disable-gpu --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --disable-quic --hide-scrollbars"
 )
-PROBE = """<!doctype html><title>widths</title><script>
-const pages = @PAGES, width = @WIDTH, found = {};
-const pause = (ms) => new Promise(done => setTimeout(done, ms));
-const scrolls = style => ["auto", "scroll"].includes(style.overflowX);
-const hides = style => ["hidden", "clip"].includes(style.overflowX);
-function out(win) {
-  const doc = win.document, article = doc.querySelector("article");
-  const {left, right} = article.getBoundingClientRect(), said = [], seen = new Set();
-  const passed =
-    ".visually-hidden, .sr-only, mjx-assistive-mml, script, style, svg *, mjx-container *";
-  for (const element of article.querySelectorAll("*")) {
-    if (element.matches(passed) || seen.has(element.parentElement)) {
-      if (seen.has(element.parentElement)) seen.add(element);
-      continue;
-    }
-    const box = element.getBoundingClientRect();
-    if (!box.width || !box.height || (box.right <= right + 1.5 && box.left >= left - 1.5)) continue;
-    let around = element.parentElement, kept = false;
-    for (; around !== article && !kept; around = around.parentElement) {
-      kept = scrolls(win.getComputedStyle(around));
-    }
-    if (kept) continue;
-    seen.add(element);
-    const what = element.tagName.toLowerCase() + (element.className && element.className.trim ?
-      "." + element.className.trim().split(/\\s+/).join(".") : "");
-    said.push(`${what} ends at ${Math.round(box.right)} of ${Math.round(right)}: ` +
-      element.textContent.trim().replace(/\\s+/g, " ").slice(0, 50));
-  }
-  for (const element of article.querySelectorAll("*")) {
-    if (element.matches(passed) || element.clientWidth < 2) continue;
-    if (!hides(win.getComputedStyle(element))) continue;
-    const formula = element.querySelector(":scope > mjx-container");  // its hidden twin is wider
-    const over = formula
-      ? formula.getBoundingClientRect().right - element.getBoundingClientRect().right
-      : element.scrollWidth - element.clientWidth;
-    if (over > 2) {
-      said.push(`${element.tagName.toLowerCase()}.${element.className} cuts off ` +
-        `${Math.round(over)}: ${element.textContent.trim().slice(0, 50)}`);
-    }
-  }
-  const whole = doc.documentElement.scrollWidth;
-  if (whole > width + 1) said.push(`the page is ${whole} wide`);
-  return said;
-}
-async function look(page) {
-  const frame = document.createElement("iframe");
-  frame.style = `width: ${width}px; height: 900px; border: 0`;
-  const loaded = new Promise(done => frame.addEventListener("load", done));
-  frame.src = `/${page}.html`;
-  document.body.append(frame);
-  await loaded;
-  const win = frame.contentWindow;
-  win.document.querySelectorAll("details").forEach(fold => { fold.open = true; });
-  win.document.querySelectorAll(".toggle-hidden").forEach(fold =>
-    fold.classList.remove("toggle-hidden"));
-  const set = win.MathJax?.startup?.promise;
-  if (set) await Promise.race([set, pause(60000)]);
-  await pause(100);
-  found[page] = out(win);
-  frame.remove();
-}
-async function all() {
-  const left = [...pages];
-  const worker = async () => { while (left.length) await look(left.shift()); };
-  await Promise.all([worker(), worker()]);
-  await fetch("/report", {method: "POST", body: JSON.stringify(found)});
-}
-addEventListener("load", () => all().catch(error =>
-  fetch("/report", {method: "POST", body: JSON.stringify({error: [String(error)]})})));
-</script><body></body>"""
+PROBE = Path(__file__).with_suffix(".html").read_text("utf-8")
 
 
 def browser() -> str | None:

@@ -123,11 +123,9 @@ def run(
 
 
 def measures_of(store: Store, profile: str = "paper") -> Entered:
-    """Measure what is on record at a profile, entries from outside included.
+    """Measure what is on record, entries (``method@commit``) included, on what all have in common.
 
-    Entries are called ``method@commit``.  Among the failures are rows and entries that lack
-    federations or seeds which most of the others have run; all are measured on
-    what they have in common.
+    Among the failures are rows and entries that lack what most of the others have run.
     """
 
     def read(experiment: str) -> Iterable[tuple[str, Place, Result]]:

@@ -1,8 +1,6 @@
 """The arena's federations: real images, and clients of whom one knows what they are worth.
 
-Every client plays a *role* (the one with three tenths of its labels wrong, the copy, ...), and
-roles are dealt to the clients anew by each seed, so that no method can know them by the number of
-a client.  All that the arena reports is in the order of the roles.
+Roles are dealt to the clients anew by each seed; all that is reported is in the order of roles.
 """
 
 from __future__ import annotations

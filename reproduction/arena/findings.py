@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,36 +19,8 @@ from reproduction.arena.federations import SKEWED
 from reproduction.arena.measures import interval, summary
 from reproduction.common import chance_above
 
-LABELS = {
-    "exact": "exact values by accuracy",
-    "exact-loss": "exact values by loss",
-    "proxy": "ProxySampling",
-    "complementary": "complementary pairs",
-    "multilinear": "multilinear sampling",
-    "permutation": "random orders",
-    "antithetic": "orders in pairs",
-    "owen": "FedOwen's walks",
-    "gtg": "GTG-Shapley",
-    "tmc": "truncated orders",
-    "kernel-shap": "Kernel SHAP (entered)",
-    "banzhaf": "Data Banzhaf",
-    "beta": "Beta Shapley",
-    "ms-mr": "FedMS (MS-MR)",
-    "ms-gtg": "FedMS (MS-GTG)",
-    "fedtsv": "FedTSV",
-    "cgsv": "CGSV",
-    "shapfed": "ShapFed",
-    "loo": "leave-one-out by accuracy",
-    "loo-loss": "leave-one-out by loss",
-    "loo-retrained": "leave-one-out by retraining",
-    "tmc-retrained": "truncated orders of retraining",
-    "proxy-retrained": "ProxySampling of retraining",
-    "fedccea": "FedCCEA, as printed",
-    "fedccea-connected": "FedCCEA, connected",
-    "size": "control: data size",
-    "random": "control: random values",
-    "uniform": "control: equal shares",
-}
+_LABELS = pd.read_csv(Path(__file__).with_name("labels.csv"))
+LABELS: dict[str, str] = dict(zip(_LABELS["row"], _LABELS["label"], strict=True))
 CONTROLS = ("size", "random", "uniform")
 RETRAIN = tuple(name for name, method in METHODS.items() if "training" in sees(method))
 #: the rows that the decision table recommends
@@ -66,6 +39,8 @@ ALIKE_RIDERS, SKEWED_RIDERS = "free-riders", "skewed-free-riders"
 #: tests of a round with k clients
 TESTS = {"exact-loss": lambda k: 2**k, "proxy": lambda k: 6 * k, "loo-loss": lambda k: k + 1}
 PLACE = ["dataset", "scenario", "seed"]
+#: what pages quote: a name, what of :class:`Evidence` or of this file it is, of what, and how
+QUOTED = Path(__file__).with_name("quoted.csv")
 
 
 class Evidence(overviews.Evaluation):
@@ -252,47 +227,6 @@ def costs() -> dict[str, dict[str, float]]:
 # ---------------------------------------------------------------------------- what pages quote
 
 
-def _means(e: Evidence) -> dict[str, Interval]:
-    """Means over federations, without a unit."""
-    named = {
-        "fid-loss-mean": ("fidelity.retraining", "exact-loss"),
-        "fid-proxy": ("fidelity.rounds", "proxy"),
-        "fid-proxy-mean": ("fidelity.rounds", "proxy"),
-        "fid-comp": ("fidelity.rounds", "complementary"),
-        "fid-kernel-mean": ("fidelity.rounds", "kernel-shap"),
-        "fid-proxy-retrained": ("fidelity.retraining", "proxy-retrained"),
-        "fid-proxy-retrained-mean": ("fidelity.retraining", "proxy-retrained"),
-        "det-loo": ("detection", "loo-loss"),
-        "det-loo-mean": ("detection", "loo-loss"),
-        "det-cgsv": ("detection", "cgsv"),
-        "det-again": ("detection", "proxy-retrained"),
-        "det-loo-again": ("detection", "loo-retrained"),
-        "below-loo-mean": ("detection.below", "loo-loss"),
-        "below-again-mean": ("detection.below", "proxy-retrained"),
-        "apart-exact-mean": ("fairness.apart", "exact"),
-        "copy-proxy": ("fairness.copying", "proxy"),
-        "copy-exact-loss": ("fairness.copying", "exact-loss"),
-        "split-proxy": ("fairness.splitting", "proxy"),
-        "twice-loo": ("stability.seeds", "loo-loss"),
-        "twice-exact-loss": ("stability.seeds", "exact-loss"),
-        "twice-exact-loss-mean": ("stability.seeds", "exact-loss"),
-        "few-loo": ("stability.seen-50", "loo-loss"),
-        "few-exact-loss": ("stability.seen-50", "exact-loss"),
-    }
-    skewed = e.bad_pay("exact-loss", SKEWED_RIDERS)
-    scaled = e.bad_pay("loo-loss", "scaled-updates")
-    return {key: e.mean(*which) for key, which in named.items()} | {
-        "sf-exact-loss-mean": e.inside("detection", "exact-loss", SKEWED_RIDERS),
-        "sf-loo-loss-mean": e.inside("detection", "loo-loss", SKEWED_RIDERS),
-        "skew-pay-exact-loss": skewed,
-        "skew-pay-exact-loss-mean": skewed,
-        "scaled-loo": scaled,
-        "scaled-loo-mean": scaled,
-        "scaled-shapfed-mean": e.bad_pay("shapfed", "scaled-updates"),
-        "size-banzhaf-mean": by_weights(sizes(), SKEWED_RIDERS, "banzhaf"),
-    }
-
-
 def fedccea_gap(e: Evidence) -> Interval:
     """FedCCEA less leave-one-out by retraining at finding label noise, over seeds."""
     here = e.measures[(e.measures.measure == "detection") & (e.measures.scenario == "label-noise")]
@@ -300,42 +234,22 @@ def fedccea_gap(e: Evidence) -> Interval:
     return paired_interval((wide.fedccea - wide["loo-retrained"]).to_numpy())
 
 
-def _differences(e: Evidence) -> dict[str, Interval]:
-    """Differences of methods over federations, without a unit."""
+def gap_by_another_seed(e: Evidence) -> Interval:
+    """Sampled retraining less exact values by loss at agreeing with retraining, by another seed."""
     again = other_seed(e)["agreement"]
-    return {
-        "det-cca": fedccea_gap(e),
-        "loss-exact-mean": e.lead("fidelity.retraining-loss", "exact-loss", "exact"),
-        "again-gap-mean": paired_interval(
-            (again["proxy-retrained"] - again["exact-loss"]).to_numpy()
-        ),
-    }
+    return paired_interval((again["proxy-retrained"] - again["exact-loss"]).to_numpy())
 
 
-def _points(e: Evidence) -> dict[str, Interval]:
-    """Points of accuracy that acting on values gains."""
-    weights, half = "worth.weights", "worth.selection"
+def without_worst(e: Evidence, which: str) -> Interval:
+    """Points that go with the worst fifth where there are bad clients, or where all are sound."""
     worst = e.units("worth.worst")["loo-loss"]
-    bad = [k for k in worst.index if k in e.units("detection").index]
-    return {
-        "w-exact": e.mean(weights, "exact-loss"),
-        "w-noise-mean": e.inside(weights, "exact-loss", "label-noise"),
-        "w-mav-loo-mean": e.inside(weights, "loo-loss", "mavericks"),
-        "w-skew-mean": e.inside(weights, "exact-loss", "labels"),
-        "sel-noise-mean": e.inside(half, "exact-loss", "label-noise"),
-        "sel-skew-mean": e.inside(half, "exact-loss", "labels"),
-        "worst-bad-mean": mean_interval(worst[bad].to_numpy()),
-        "worst-clean-mean": mean_interval(worst.drop(bad).to_numpy()),
-    }
+    bad = worst.index.isin(e.units("detection").index)
+    return mean_interval(worst[bad if which == "bad" else ~bad].to_numpy())
 
 
-def _moved(e: Evidence) -> dict[str, Interval]:
-    """Percent of the money that other values pay to other clients than exact ones."""
-    return {
-        "off-proxy": e.moved("proxy"),
-        "off-proxy-mean": e.moved("proxy"),
-        "off-utility-mean": e.moved("exact-loss"),
-    }
+def by_size(e: Evidence, scenario: str, weights: str) -> Interval:
+    """As :func:`by_weights`, of all rounds."""
+    return by_weights(sizes(), scenario, weights)
 
 
 def alarms(e: Evidence) -> dict[str, float]:
@@ -374,15 +288,14 @@ def numbers(e: Evidence) -> dict[str, str | int]:
         "tests-proxy-12": f"{TESTS['proxy'](12):,}",
         "tests-loo-40": f"{TESTS['loo-loss'](40):,}",
     }
-    for which, digits, signed in (
-        (_means(e), 2, False),
-        (_differences(e), 2, True),
-        (_points(e), 1, True),
-        (_moved(e), 1, False),
-    ):
-        for key, cut in which.items():
-            alone = f"{cut.mean:{'+' if signed else ''}.{digits}f}"
-            found[key] = alone if key.endswith("-mean") else cut.text(digits, signed=signed)
+    quoted: Any
+    for quoted in pd.read_csv(QUOTED, keep_default_na=False).itertuples():
+        own = globals().get(quoted.number)
+        number = partial(own, e) if own is not None else getattr(e, quoted.number)
+        cut: Interval = number(*quoted.of.split())
+        alone = f"{cut.mean:{quoted.sign}.{quoted.digits}f}"
+        whole = cut.text(quoted.digits, signed=bool(quoted.sign))
+        found[quoted.name] = alone if quoted.name.endswith("-mean") else whole
     twins, took = e.twins(), hours(e)
     trained = e.units("cost.trainings").loc["labels", "proxy-retrained"]  # of ten clients
     graded = e.units("stability.seeds").loc["label-noise", "exact-loss"]

@@ -1,13 +1,7 @@
 """Measures of a method, from what it said (:mod:`reproduction.arena.rows`) and the truths.
 
-``fidelity`` to the rounds' exact values, and to retraining; ``detection`` of who misbehaves;
-``worth`` of acting on the values; ``fairness``; ``stability``; ``cost``.  Agreement is Kendall's
-tau-b, and 0 where one side says the same of everybody; stability then says nothing (NaN).  What is
-paid for values is :func:`~fedkit.methods.fedccea.contribution_index`; where nothing is positive
-nothing is paid, and fairness says nothing (NaN).
-
-``mavericks`` and ``late`` merit nothing: what was planted and what retraining gives disagree about
-Mavericks, and who comes late is known by presence alone, for which retraining pays.
+Agreement is Kendall's tau-b, and 0 where one side says the same of everybody; stability is then
+NaN, and so is fairness where nothing positive is paid.
 """
 
 from __future__ import annotations
@@ -16,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,45 +29,11 @@ FloatArray = npt.NDArray[np.float64]
 P = TypeVar("P", bound=Hashable)
 Result = Mapping[str, Any]
 
-MEASURES = {
-    "fidelity.rounds": "agreement with the exact values of a round by the same utility, averaged "
-    "over rounds (1 for exact and exact-loss, by construction)",
-    "fidelity.retraining": "agreement with the values of retraining, by accuracy",
-    "fidelity.retraining-loss": "agreement with the values of retraining, by loss",
-    "fidelity.planted": "agreement with what was planted",
-    "detection": "chance that a sound client is above a bad one",
-    "detection.fifth": "share of bad clients among the worst fifth",
-    "detection.lost": "share of sound clients that go if all go down to the last bad one",
-    "detection.below": "share of bad clients whose value is below zero",
-    "detection.alarm": "share of sound clients whose value is below zero, in all federations",
-    "mavericks": "chance that a Maverick is above the others",
-    "late": "chance that a client who was there from the start is above one who came late",
-    "worth.weights": "accuracy with averaging by value, less that of plain averages, in points",
-    "worth.selection": "accuracy of the upper half alone, less everybody's, in points",
-    "worth.worst": "accuracy without the worst fifth, less everybody's, in points",
-    "worth.best": "accuracy without the best fifth, less everybody's, in points",
-    "worth.removal": "accuracy without the worst fifth, less that without the best, in points",
-    "fairness.apart": "how far the pay of two copies is apart, over a client's mean pay",
-    "fairness.copying": "pay that a copy adds, over a client's mean pay",
-    "fairness.splitting": "pay that splitting in two adds, over a client's mean pay",
-    "fairness.alike": "spread of the pay of like clients, over a client's mean pay",
-    "stability.seeds": "agreement of two seeds, where a role is the same in both",
-    "stability.rounds": "agreement with the values of half of the rounds",
-    "stability.rate": "agreement with the values at half the learning rate",
-    "stability.seen-50": "agreement with the values by 50 of the validation images",
-    "stability.seen-200": "agreement with the values by 200 of the validation images",
-    "cost.evaluations": "utility evaluations",
-    "cost.trainings": "federations trained beside the one",
-    "cost.seconds": "processor seconds",
-    "cost.held": "MiB that the server must hold for what a method declares, by formula",
-}
+_TABLE = pd.read_csv(Path(__file__).with_name("measures.csv"), index_col="measure")
+MEASURES: dict[str, str] = dict(zip(_TABLE.index, _TABLE["says"], strict=True))
 """The measures, and what each says."""
 
-BETTER = {
-    name: name.split(".")[0] not in ("cost", "fairness")
-    and name not in ("detection.lost", "detection.alarm", "worth.best")
-    for name in MEASURES
-}
+BETTER: dict[str, bool] = dict(zip(_TABLE.index, _TABLE["more is better"], strict=True))
 """Whether more is better; of "fairness.copying" and "fairness.splitting" nothing is best, and
 "mavericks" and "late" are told without a judgement."""
 
@@ -104,11 +65,7 @@ def _expelling(value: FloatArray, bad: npt.NDArray[np.bool_]) -> dict[str, float
 
 
 def measure(scenario: str, mine: Result, truth: Result) -> dict[str, float]:
-    """Measure one method on one federation and seed.
-
-    `mine` is what the method gave (:func:`~reproduction.arena.rows.method_result`), `truth` the
-    :func:`~reproduction.arena.rows.truth_result` of the same federation.
-    """
+    """Measure one method, by its result, on one federation and seed, by their truth."""
     series = {k: np.array(v, dtype=np.float64) for k, v in mine["series"].items()}
     known = {k: np.array(v, dtype=np.float64) for k, v in truth["series"].items()}
     value, metrics = series["value"], mine["metrics"]
@@ -266,8 +223,7 @@ def ranking(frame: pd.DataFrame, name: str) -> pd.DataFrame:
 def board(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row per method and one column per measure: means over scenarios.
 
-    Of a measure for which a method lacks federations that most of the others have run, it is left
-    out (:func:`shared`), here and in the other tables.
+    Methods that lack federations of a measure are left out of it (:func:`shared`).
     """
     names = [m for m in MEASURES if m in set(frame.measure)]
     table = pd.DataFrame({m: _by_unit(frame, m).mean() for m in names})

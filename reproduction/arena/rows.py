@@ -44,12 +44,11 @@ def by_role(p: Planted, values: npt.ArrayLike) -> FloatArray:
 
 
 def worth(w: World, values: FloatArray) -> dict[str, float]:
-    """Test accuracy, in percent, of training anew with what a method's values tell.
+    """Test accuracy, in percent, of training anew, by the judge's seed, with what values tell.
 
     "weights": averaging by their positive part; "selection": the upper half of the clients alone;
     "without_worst", "without_best": less a fifth of them; "everybody": as if there were no values.
-    A client without a value counts as the mean of the others.  The seed of these trainings is the
-    judge's own, which no method has seen.
+    A client without a value counts as the mean of the others.
     """
     values = np.where(np.isnan(values), np.nanmean(values), values)
     n, sizes = w.n, w.federation.sizes

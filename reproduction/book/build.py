@@ -1,17 +1,8 @@
 """From sources to a rendered book: ``fedkit book`` and ``make book``.
 
-The steps, each of which stops the build when it fails:
-
-1. every notebook of ``_toc.yml`` is compared with its committed ``.ipynb``, by content;
-2. its parameters are checked, it runs in a fresh kernel, and the result is brought into normal
-   form (:mod:`reproduction.book.runs`), unless an identical run is at hand;
-3. prose and executed notebooks are staged under the paths that they have in the repository, so
-   that launch buttons point to committed files;
-4. jupyter-book renders the stage, with execution off, every warning an error, and no network.
-
-A run is *identical* if its key is: a hash of the sources of both packages, the notebook, its
-parameters, the lock file, the installed packages, the recorded results and the data folder's
-listing.  Nothing older is ever shown.
+Notebooks are compared with their pairs, run (:mod:`reproduction.book.runs`) unless a run of the
+same key is kept, staged under their paths in the repository, and rendered by jupyter-book without
+a network, every warning an error; each step stops the build when it fails.
 """
 
 from __future__ import annotations
@@ -99,7 +90,7 @@ class Book:
 
     @cached_property
     def _shared(self) -> str:
-        """What all notebooks depend on."""
+        """What all notebooks depend on; of data, whose loaders verify them, names and sizes."""
         records = Path(os.environ.get("FEDKIT_RESULTS") or self.root / "results")
         records = records.expanduser().resolve()
         passing = r"(^|/)(\.|__pycache__/)|\.lock$"  # by itself: .NAME.tmp, byte code, NAME.lock
@@ -110,7 +101,9 @@ class Book:
             if not re.search(passing, path.relative_to(folder).as_posix())
         ]
         files.append(self.root / "requirements.lock")
-        parts = [_hash_files(files, self.root), _installed_packages(), _data_identity()]
+        data = [data_root(), *sorted(data_root().rglob("*"))]
+        parts = [_hash_files(files, self.root), _installed_packages()]
+        parts += [f"{path} {path.is_file() and path.stat().st_size}" for path in data]
         parts += [sys.version, f"{commit()}"]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
@@ -146,16 +139,11 @@ class Book:
                 raise
         return failed
 
-    def stage(
-        self, pages: Iterable[str], stage: Path | None = None, executed: Path | None = None
-    ) -> Path:
-        """Copy prose, assets and executed notebooks to a folder, same relative paths.
-
-        The folder is ``_stage`` unless another is named; `executed` stands for the kept runs.
-        """
+    def stage(self, pages: Iterable[str]) -> None:
+        """Copy prose, assets and executed notebooks to ``_stage``, same relative paths."""
         from reproduction.book.api import expand
 
-        stage = stage or self.root / "_stage"
+        stage = self.root / "_stage"
         shutil.rmtree(stage, ignore_errors=True)
         hidden = shutil.ignore_patterns(".*", "__pycache__")
         shutil.copytree(self.root / "book", stage / "book", ignore=hidden)
@@ -164,24 +152,9 @@ class Book:
         kept = set(pages)
         (stage / "_toc.yml").write_text(_only(self.root / "_toc.yml", kept), encoding="utf-8")
         for page in kept.intersection(self.notebooks):
-            shutil.copy(executed or self.executed(page), stage / f"{page}.ipynb")
+            shutil.copy(self.executed(page), stage / f"{page}.ipynb")
         for name, text in expand(stage / "book").items():
             (stage / "book" / f"{name}.md").write_text(text, encoding="utf-8")
-        return stage
-
-    def render_page(self, page: str, executed: Path) -> Path:
-        """Render one executed notebook; links to pages that are not there stay plain text."""
-        folder = self.root / "_runs" / "pages" / Path(page).name
-        shutil.rmtree(folder, ignore_errors=True)
-        stage = self.stage([page], folder / "stage", executed)
-        command, env = rendering(stage, folder, strict=False)
-        ran = subprocess.run(
-            command, env=env, cwd=self.root, capture_output=True, text=True, check=False
-        )
-        html = folder / "_build" / "html" / f"{page}.html"
-        if ran.returncode != 0 or not html.is_file():
-            raise BookError(f"jupyter-book cannot render {Path(page).name}: {ran.stderr[-1000:]}")
-        return html
 
     def render(self, *, strict: bool = True) -> Path:
         """Render the stage with jupyter-book; return the folder of the HTML."""
@@ -229,18 +202,6 @@ def _hash_files(files: Iterable[Path], root: Path) -> str:
 
 def _installed_packages() -> str:
     return "\n".join(sorted({f"{d.name}=={d.version}" for d in distributions()}))
-
-
-def _data_identity() -> str:
-    """List names and sizes in the data folder; contents are verified by the loaders."""
-    root = data_root()
-    if not root.is_dir():
-        return f"no data folder {root}"
-    return "\n".join(
-        f"{p.relative_to(root).as_posix()} {p.stat().st_size}"
-        for p in sorted(root.rglob("*"))
-        if p.is_file()
-    )
 
 
 def say(text: str) -> None:

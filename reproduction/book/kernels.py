@@ -1,9 +1,4 @@
-"""Kernels that are forked from a process which has imported what pages import.
-
-Importing torch, pandas and their like takes longer than most pages run, and there are two dozen.
-Where the system forks safely (Linux), one process imports them once and every kernel is its copy:
-fresh, and ready at once.  Elsewhere a kernel is a new interpreter.
-"""
+"""Kernels that are forked (on Linux) from a process which has imported what pages import."""
 
 from __future__ import annotations
 
@@ -28,11 +23,7 @@ _STARTING = threading.Lock()
 
 
 class Kernel(AsyncKernelManager):  # type: ignore[misc]
-    """A kernel that papermill finds running.
-
-    `work` is for its connection file and `log_file`, what it prints past the notebook;
-    `environment` has all its environment variables.
-    """
+    """A kernel that papermill finds running, with its files in `work` and all its variables."""
 
     has_kernel = True
 

@@ -1,9 +1,7 @@
 """Notebooks as sources: their pairs and their parameters.
 
-A notebook is written once, as MyST text (``notebooks/NAME.md``), and committed a second time as
-``notebooks/NAME.ipynb`` without outputs for Binder, Colab and download.  This module keeps the
-two in step by content, with cell ids that do not change from one conversion to the next.  Its
-parameters cell declares what a run may have otherwise.
+A notebook is written as MyST text (``notebooks/NAME.md``) and committed a second time, without
+outputs, as ``notebooks/NAME.ipynb``; cell ids follow from position and content.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,25 +94,6 @@ class Parameter:
     default: Any
     help: str
 
-    def expected(self, value: Any) -> str:
-        """Say what the help asks for and `value` is not; empty if it may be used.
-
-        Helps speak of ranges as "2 to 10" or "2 or more", and of names as "a, b or c" at their
-        beginning or after a colon.  The default may always be used.
-        """
-        if value == self.default or isinstance(value, bool):
-            return ""
-        if isinstance(value, str):
-            found = re.search(r"(?:^|: )((?:\w+, )+\w+ or \w+)\b", self.help)
-            known = re.split(r", | or ", found[1]) if found else [value]
-            return "" if value in known else str(found and found[1])
-        number = r"(?<![\w.])(\d+(?:\.\d+)?)"
-        for pattern in (rf"{number} to {number}", rf"{number} or more"):
-            if found := re.search(pattern, self.help):
-                least, most = float(found[1]), float((*found.groups(), "inf")[1])
-                return "" if least <= value <= most else found[0]
-        return ""
-
 
 def parameters_of(source: Path) -> dict[str, Parameter]:
     """Read the cell tagged ``parameters`` of a notebook; empty if it has none."""
@@ -143,7 +121,7 @@ def parameters_of(source: Path) -> dict[str, Parameter]:
 
 
 def guard_parameters(source: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Check names, types and ranges of the parameters of a run before anything runs.
+    """Check names and types of the parameters of a run before anything runs.
 
     Strings (as typed on a command line) are read as the declared type.
     """
@@ -174,10 +152,5 @@ def _typed(source: Path, parameter: Parameter, value: Any) -> Any:
         raise NotebookError(
             f"{source.stem}: parameter {parameter.name} is {value!r}; expected {parameter.type}, "
             f"for example {parameter.default!r}"
-        )
-    if wanted := parameter.expected(read):
-        raise NotebookError(
-            f"{source.stem}: parameter {parameter.name} is {read!r}; expected {wanted} "
-            f"({parameter.help})"
         )
     return read

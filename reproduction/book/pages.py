@@ -1,8 +1,5 @@
-"""What the book adds to Sphinx: numbers for tables and sliders, and what a page says of itself.
-
-Tables and sliders come out of cells as HTML, which Sphinx does not look into; they are numbered in
-one sequence with the tables and figures that are written in the text.
-"""
+"""What the book adds to Sphinx: numbers for tables and sliders that come out of cells as HTML, in
+one sequence with those of the text, and what a page says of itself."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Running a notebook in a kernel of its own, and the normal form of the result.
 
-Papermill runs it; the kernel is a process apart (:mod:`reproduction.book.kernels`), so that a dead
-kernel, a hanging cell or an interpreter out of memory costs one notebook and one clear sentence.
-Two runs of one commit give the same text, byte for byte: timings, ids of chance and traces of
-the computer are taken out, and nothing is written unless the whole notebook ran.
+Two runs of one commit give the same text, byte for byte; nothing is written unless the whole
+notebook ran.
 """
 
 from __future__ import annotations
@@ -41,8 +39,7 @@ def execute(
 ) -> None:
     """Run a notebook in a fresh kernel of this interpreter, in the folder `cwd`.
 
-    The executed, normalised notebook is moved to `target`, which stays as it is if the run fails or
-    takes more than `limit` seconds; `parameters` are checked by :func:`guard_parameters`.
+    `target` stays as it is if the run fails or takes more than `limit` seconds.
     """
     parameters = guard_parameters(source, parameters)
     papermill, nbformat = need("papermill", extra="book"), need("nbformat", extra="book")
