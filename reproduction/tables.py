@@ -435,9 +435,10 @@ def readings(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFra
 def other_choices(claims: Claims, store: Store, profile: str = "paper") -> Shown:
     """Show the verdicts of a paper's claims under each other choice."""
     found = readings(claims, store, profile).rename(columns={"claims judged under both": "claims"})
+    found = found[found["claims"] > 0]
     return widgets.table(
         found[["other", "admissible", "claims", "moved", "turned"]],
-        "The other choices that are run, or are planned. Counted are claims that are judged under "
+        "The other choices that are run. Counted are claims that are judged under "
         "both and rest on other records; moved are those with another verdict, turned those that "
         "hold under one choice and fail under the other. Admissible is what the paper's words "
         "allow. Intervals are over seeds.",
