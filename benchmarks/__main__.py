@@ -1,9 +1,8 @@
 """What ``make bench`` measures in this environment: speed, jobs, and how often intervals hold.
 
 Apart are those that make other records (``memory``, ``costs``, ``arena_seed``, ``arena_sizes``,
-``kernel_shap``, ``many_clients``, ``recorded``), estimators beside the newest peers (``testbed``,
-in an environment of its own), and what a GPU is asked for (``gpu``).  ``--short`` makes little of
-it, to see that all of it runs.
+``kernel_shap``, ``many_clients``, ``recorded``), and estimators beside the newest peers
+(``testbed``, in an environment of its own).  ``--short`` makes little of it, to see that it runs.
 """
 
 from __future__ import annotations

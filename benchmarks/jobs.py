@@ -14,7 +14,6 @@ import copy
 import io
 import os
 import re
-import resource
 import shlex
 import subprocess
 import sys
@@ -24,6 +23,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -183,8 +183,7 @@ def names(library: str) -> dict[str, Any]:
 
 def spent() -> float:
     """Seconds of the processor so far, of this process and of those it started that have ended."""
-    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in both)
+    return sum(psutil.Process().cpu_times()[:4])
 
 
 def seconds_of(program: str, scope: dict[str, Any]) -> float:
@@ -264,7 +263,7 @@ def main() -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    there = [name for name in ("shapiq", "pydvl") if _installed(name)]
+    there = [name for name in LIBRARIES[1:] if find_spec(name)]
     home = Path.cwd()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -286,12 +285,6 @@ def main() -> None:
     table = table.rename(columns=lambda name: name.replace("pydvl", "pyDVL"))
     table.to_csv(TABLE, index=False)
     print(table.to_string(index=False))
-
-
-def _installed(name: str) -> bool:
-    from importlib.util import find_spec
-
-    return find_spec(name) is not None
 
 
 if __name__ == "__main__":

@@ -28,10 +28,10 @@ def on_record(name: str) -> list[Row]:
 
 def save(name: str, rows: Sequence[Row], place: Sequence[str] = ()) -> None:
     """Write rows; by the fields of a place, those that were not measured anew stay."""
-    kept = on_record(name) if place else []
-    by_place = {tuple(row[field] for field in place): row for row in kept}
-    by_place |= {tuple(row[field] for field in place) or (i,): row for i, row in enumerate(rows)}
-    lines = ",\n".join(json.dumps(row) for row in by_place.values())
+    if place:
+        every = [*on_record(name), *rows]
+        rows = list({tuple(row[field] for field in place): row for row in every}.values())
+    lines = ",\n".join(map(json.dumps, rows))
     (RESULTS / name).write_text(f"[\n{lines}\n]\n", "utf-8")
 
 

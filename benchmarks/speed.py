@@ -98,7 +98,6 @@ def module_of(name: str, row: Tensor) -> nn.Module:
 
 def coalitions(given: Given, name: str, images: int) -> Contest:
     """Accuracies of coalitions, against averaging state dictionaries one by one."""
-    images = 600 if given.short else images
     few = 5 if given.short else 20
     many = 32 if given.short else 1024 if given.device == "cuda" else 256
     model, rng = fk.build(name, SHAPE, CLASSES), np.random.default_rng(0)

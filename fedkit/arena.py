@@ -196,10 +196,7 @@ class World:
 
 
 def retraining_values(w: World) -> Valuation:
-    """Shapley values of training from scratch, by test accuracy and minus test loss, float64[n, 2].
-
-    Exact for up to :data:`EXACT_UP_TO` clients, otherwise of :data:`SAMPLED` coalitions.
-    """
+    """Shapley values of training from scratch, by test accuracy and minus loss, float64[n, 2]."""
     game = Game(w.n, w.value)
     if w.n <= EXACT_UP_TO:
         return shapley(game)
@@ -281,10 +278,7 @@ class View:
         return Game(memory.game.n_players, memory)
 
     def mean(self, values: Sequence[npt.ArrayLike]) -> FloatArray:
-        """Average values of the rounds' participants over the rounds that each took part in.
-
-        float64[n]; NaN for a client who was never asked.
-        """
+        """Average values over the rounds that each client took part in, float64[n], or NaN."""
         totals = np.zeros(self.n_clients)
         given = [np.array(mine, dtype=np.float64) for mine in values]
         for r, mine in zip(self._world.rounds, given, strict=True):
@@ -324,10 +318,7 @@ class ShownRound(Round):
 
 
 class Method(Protocol):
-    """What is compared.
-
-    ``sees``, names of :data:`SIGHTS`, says what it needs; left out, the first three.
-    """
+    """What is compared; ``sees``, names of :data:`SIGHTS`, says what it needs."""
 
     def values(self, view: View) -> npt.ArrayLike:
         """A finite number per client, larger for more valuable."""
@@ -340,10 +331,7 @@ def sees(method: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class RoundByRound:
-    """A policy that values rounds, as a method: what it says of them is averaged.
-
-    `utility` is what its coalition games measure, and `credit` what counts of a valuation.
-    """
+    """A policy that values rounds by `utility`; its `credit` is averaged."""
 
     policy: Value
     sees: tuple[str, ...] = ()
@@ -374,11 +362,7 @@ def _uniform(rounds: Sequence[Round]) -> list[Valuation]:
 
 @dataclass(frozen=True)
 class Budgeted:
-    """An estimator as a policy, under the common budget of 6 evaluations per participant.
-
-    It spends what it needs without `common`, and knows the sizes of participants if `sized`.  What
-    normalising asks for is taken from the budget.
-    """
+    """An estimator as a policy, under a `common` budget, and told the sizes if `sized`."""
 
     estimator: est.Estimator
     common: bool = True
@@ -618,10 +602,7 @@ def _fidelity(view: View, values: FloatArray) -> float:
 
 
 def agreement(a: npt.ArrayLike, b: npt.ArrayLike, silent: float = 0.0) -> float:
-    """Kendall's tau-b of two valuations of the same clients; `silent` where one says nothing.
-
-    Clients whom one side leaves out (NaN) do not count; NaN where fewer than two are left.
-    """
+    """Kendall's tau-b of two valuations, without NaN; `silent` where one says nothing."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape:
         raise ValueError(

@@ -31,10 +31,7 @@ class Interval:
     n: int
 
     def text(self, digits: int = 2, *, signed: bool = False) -> str:
-        """Write the mean, with its ends where there are several seeds; a dash where it is none.
-
-        `signed` numbers have a plus as well, for differences whose direction is to be seen.
-        """
+        """Write the mean, with its ends where there are several seeds; a dash where it is none."""
         if not np.isfinite(self.mean):
             return "–"
         # z: a number that rounds to zero has no sign
@@ -69,10 +66,7 @@ def settled(values: npt.ArrayLike, of: npt.ArrayLike) -> FloatArray:
 
 
 def mean_interval(values: npt.ArrayLike, level: float = 0.95) -> Interval:
-    """Mean over seeds with Student's t interval.
-
-    `values` are float64[n], one per seed; those that are not finite are left out.
-    """
+    """Mean over seeds, float64[n], with Student's t interval; only finite values count."""
     x = finite(values)
     n = len(x)
     if not 0 < level < 1:

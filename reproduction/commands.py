@@ -439,7 +439,8 @@ def compare(
         frames = {
             name: join(claims, store, profile=profile) for name, claims in all_claims().items()
         }
-        every = concat(frame.assign(paper_key=name) for name, frame in frames.items())
+        named = [frame.assign(paper_key=name) for name, frame in frames.items()]
+        every = concat(named, ignore_index=True)
         counts = by_paper(every[~every["by_construction"].astype(bool)])
         typer.echo(counts.rename(index=verdict_text).to_string())
         if without := [name for name in frames if not store.paths(profile, name)]:

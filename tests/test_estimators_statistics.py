@@ -105,20 +105,6 @@ def test_walks_that_repeat_within_a_draw_make_no_error_small(levels, antithetic,
     assert np.isfinite(one.values).all()
 
 
-def test_too_few_gauss_nodes_are_biased_as_predicted_and_enough_are_not():
-    for levels in (1, 2, 3):
-        estimator = MultilinearSampling("gauss", levels=levels, draws=10)
-        values, _ = run(estimator, None)
-        assert_unbiased(values, semivalue(GAME, estimator.weights(N)))
-    np.testing.assert_allclose(
-        semivalue(GAME, MultilinearSampling("gauss", levels=3).weights(N)),
-        shapley(GAME).values,
-        atol=1e-12,
-    )
-    few = semivalue(GAME, MultilinearSampling("gauss", levels=1).weights(N))
-    assert np.abs(few - shapley(GAME).values).max() > 0.02
-
-
 # --- FedOwen as printed -----------------------------------------------------------------------
 
 

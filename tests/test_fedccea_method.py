@@ -212,22 +212,6 @@ def test_retraining_is_a_game(problem, monkeypatch):
     assert found[-1] > found[0]
 
 
-def test_the_sign_of_the_effect_is_not_in_the_weights():
-    """Where data do harm, the most harmful client gets the largest weight."""
-    effects = np.array([-1.0, -0.8, -0.6, 0.3, 0.2, 0.1])
-    sizes = np.random.default_rng(0).random((60, 8, 6))
-    accuracy = 0.7 + 0.01 * np.cumsum(sizes @ effects, axis=1)
-    fit = fit_aam(Simulations(sizes, accuracy))
-    assert fit.quality.argmax() == 0
-    assert fit.quality[3:].max() < fit.quality[:3].min()
-    assert fit.per_round.sum() < 0
-    upright = fit_aam(Simulations(sizes, 1.4 - accuracy))
-    np.testing.assert_allclose(
-        contribution_index(upright.quality), contribution_index(fit.quality), atol=0.02
-    )
-    assert upright.per_round.sum() > 0
-
-
 def test_a_loss_is_no_accuracy():
     sizes = np.full((2, 3, 2), 0.5)
     for score in (-2.3, 55.0):

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from rounding import assert_trained_alike
 from test_federation import MLP, toy
 
@@ -25,7 +24,6 @@ from fedkit.methods.fedms import (
     ScoreSelection,
     class_difficulty,
     distance,
-    rewards,
 )
 from fedkit.streams import Streams
 
@@ -184,35 +182,6 @@ def test_selection_survives_huge_scores_and_asks_everybody_first():
     assert ScoreSelection()(clients, 2, rng).tolist() == [0, 1]
     clients.round = 0
     assert ScoreSelection()(clients, 2, rng).tolist() == [0, 1, 3]
-
-
-@pytest.mark.parametrize("estimator", [MaverickMR(temperature=1e-300), MaverickGTG()])
-def test_end_to_end(estimator):
-    federation = toy()  # client 1 owns nothing
-    y = federation.y.numpy()
-    of_one = federation.clients[0]
-    of_one = of_one[y[of_one] == y[of_one[0]]]
-    federation = replace(federation, clients=(of_one, *federation.clients[1:]))
-    seen, start = [], MLP.init(Streams(5).generator("model"))
-
-    def probe(r, v):
-        seen.append((r.base.clone(), rewards(v), r.participants.tolist()))
-        return {}
-
-    history = run(
-        [federation], MLP, FedMS(estimator).strategy(3, PLAN.rounds), PLAN, [5], probe=probe
-    )
-    assert seen[0][2] == [0, 2, 3, 4]  # everybody with data
-    assert np.isnan(seen[0][1]).all()  # a query pays nobody
-    assert np.isfinite(seen[1][1]).all()
-    assert all(len(ids) == 3 and 1 not in ids for _, _, ids in seen[1:])
-    assert torch.equal(seen[1][0], torch.as_tensor(start))  # the query moves no model
-    assert torch.isfinite(history.models).all()
-    # all values in percent, or as they are
-    strategy = FedMS(estimator, units="fraction").strategy(3, 1)
-    first = run([federation], MLP, strategy, replace(PLAN, rounds=1), [5]).clients_frame().value
-    percent = history.clients_frame().query("round == 1").value
-    np.testing.assert_allclose(np.stack(percent), 100 * np.stack(first))
 
 
 def test_contributions_are_gains_of_accuracy_and_not_own_accuracies():

@@ -168,28 +168,6 @@ def test_fedtsv_adds_values_up_and_weighs_by_the_sums():
     assert (wide["weight"][4] == 0).all()
 
 
-def test_shuffled_values_are_the_same_values_of_other_clients():
-    rounds = [replace(a_round(), streams=fk.Streams(seed)) for seed in range(8)]
-    true = TrajectoryValues()(rounds)
-    dealt = fk.ShuffledValues(TrajectoryValues())(rounds)
-    moved = 0
-    for a, b in zip(true, dealt, strict=True):
-        np.testing.assert_array_equal(np.sort(a.values), np.sort(b.values))
-        moved += not np.array_equal(a.values, b.values)
-    assert moved >= 4  # of 3 clients one order in six is the true one
-    sampled = fk.Estimated(fk.PermutationSampling(), 60)
-    for a, b in zip(
-        sampled(rounds), fk.ShuffledValues(sampled)(rounds), strict=True
-    ):  # what is known of a value goes with it
-        known = [
-            sorted(zip(v.values, v.standard_errors, v.degrees_of_freedom, strict=True))
-            for v in (a, b)
-        ]
-        assert known[0] == known[1]
-    again = fk.ShuffledValues(TrajectoryValues())(rounds)
-    assert all(np.array_equal(a.values, b.values) for a, b in zip(dealt, again, strict=True))
-
-
 def test_updates_are_brought_to_the_length_of_the_median_one():
     updates = torch.tensor([[3.0, 4.0], [0.0, 1.0], [20.0, 0.0], [0.0, 0.0], [float("inf"), 1.0]])
     even = equal_lengths(updates)

@@ -528,14 +528,6 @@ def test_proposition_2_and_its_step_for_one_count():
     assert bounds.proposition_2(2, 2, 16) == pytest.approx(2.0**-32)
     assert bounds.per_cell(2, 2) == 0.25
     assert bounds.best_shift((2, 9), 2, distinct=True)[0] == pytest.approx(3 / 56)
-    with pytest.raises(ValueError, match="do not fit"):
-        bounds.best_shift((2, 3), 3, distinct=True)
-
-
-def test_iterations_have_other_numbers_of_copies():
-    for seed in range(4):
-        parties = parties_of(random_codes(20), seed=seed, iterations=3, duplications=(2, 4))
-        assert sorted(count_here(*parties).duplications) == [2, 3, 4]
 
 
 class Forgetful(CountingServer):

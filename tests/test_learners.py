@@ -73,7 +73,6 @@ def test_nobody_guesses_and_one_class_says_that_class():
     assert ridge([[False] * 4])[0] == pytest.approx(0.0)
     error = fk.retraining_game(Ridge(), CLIENTS, TEST, "neg_mean_squared_error")
     assert error([[False] * 4])[0] == pytest.approx(-TEST[1].var())
-    assert fk.retraining_game(Ridge(), CLIENTS, TEST, empty=-1.0)([[False] * 4])[0] == -1.0
 
 
 def test_a_score_of_ones_own_sees_the_fit_and_the_test_data():

@@ -484,27 +484,6 @@ def test_inputs_may_be_whole_numbers_and_outputs_of_any_shape():
     np.testing.assert_allclose(evaluator.utilities(vector[None]), [expected])
 
 
-@pytest.mark.parametrize("labels", [bool, np.uint8, np.uint16])
-def test_labels_may_be_of_any_whole_type(labels):
-    y = (Y > 0).astype(labels)
-    one, other = (
-        fk.Evaluator(mlp(), X, each, "negative_loss", device="cpu").utilities(torch.ones(1, 615))
-        for each in (y, y.astype(np.int64))
-    )
-    assert one == other
-
-
-def test_arrays_may_be_reversed_of_another_byte_order_and_channels_last():
-    net = convolutions()
-    flat = parameters_to_vector(net.parameters()).detach()[None]
-    plain = fk.Evaluator(net, X, Y, "negative_loss").utilities(flat)
-    last = torch.tensor(X).to(memory_format=torch.channels_last)
-    for turned in (X[::-1][::-1], X.astype(">f4"), np.asfortranarray(X), last):
-        assert fk.Evaluator(net, turned, Y, "negative_loss").utilities(flat) == plain
-    turned = fk.Evaluator(net.to(memory_format=torch.channels_last), X, Y, "negative_loss")
-    assert turned.utilities(flat) == plain
-
-
 # ----------------------------------------------------------------------------- refusals
 
 

@@ -177,15 +177,3 @@ def test_without_x_nothing_that_needs_it_is_taken_in_silence() -> None:
     for more in ({"y": [0, 1]}, {"budget": 5}, {"utility": "negative_loss"}):
         with pytest.raises(ValueError, match="there is no x"):
             fk.value(net, base, sent, [1, 2, 3], **more)
-
-
-def test_many_clients_with_twenty_evaluations_for_each_are_valued_by_walks() -> None:
-    net, rng = torch.nn.Linear(4, 2), torch.Generator().manual_seed(0)
-    base = {key: tensor.clone() for key, tensor in net.state_dict().items()}
-    sent = [
-        {key: tensor + torch.randn(tensor.shape, generator=rng) for key, tensor in base.items()}
-        for _ in range(100)
-    ]
-    x, y = torch.randn(20, 4, generator=rng), torch.arange(20) % 2
-    found = fk.value(net, base, sent, np.ones(100), x, y, budget=2000)
-    assert found.method.endswith("by random walks")

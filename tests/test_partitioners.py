@@ -77,18 +77,6 @@ def test_dirichlet_by_client_is_equal_in_size_and_skewed_in_label():
     assert counts.max(1).mean() / 50 > 0.75 > 0.55 > even.max(1).mean() / 50
 
 
-def test_dirichlet_by_class_has_the_moments_of_its_law():
-    """Shares of Dir(a) over n have mean 1/n and variance (1/n)(1 - 1/n) / (n a + 1)."""
-    n, alpha, y = 4, 0.5, np.zeros(2000, dtype=np.int64)
-    rng = R(3)
-    shares = np.array(
-        [[len(p) / 2000 for p in Dirichlet(alpha).split(y, n, rng)] for _ in range(600)]
-    )
-    variance = (1 / n) * (1 - 1 / n) / (n * alpha + 1)
-    assert np.abs(shares.mean(0) - 1 / n).max() < 5 * np.sqrt(variance / 600)
-    assert shares.var() == pytest.approx(variance, rel=0.1)
-
-
 def test_classes_per_client():
     counts = counts_of(ClassesPerClient(2).split(POOL, 10, R(0)))
     assert ((counts > 0).sum(1) == 2).all()
@@ -213,16 +201,3 @@ def test_refill_takes_from_the_largest():
     parts = [np.arange(6), np.arange(6, 10), np.empty(0, dtype=np.int64)]
     filled = fill_empty(parts, "refill", R(0), min_size=2)
     assert [len(p) for p in filled] == [4, 4, 2]
-
-
-def test_blocks_are_of_ten_clients_and_as_many_images(monkeypatch):
-    drawn, plain = [], Dirichlet._by_class
-
-    def by_class(self, labels, pool, members, rng):
-        drawn.append((members, len(pool)))
-        return plain(self, labels, pool, members, rng)
-
-    monkeypatch.setattr(Dirichlet, "_by_class", by_class)
-    labels = np.repeat(np.arange(5), 100)
-    Dirichlet(100.0, by="blocks").split(labels, 25, np.random.default_rng(0))
-    assert set(drawn) == {(9, 180), (8, 160)}

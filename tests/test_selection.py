@@ -121,18 +121,6 @@ def test_fedemd_by_hand():
     assert agrees(policy, clients, p)
 
 
-def test_a_client_without_data_moves_no_distance_of_fedemd():
-    near = np.array([[6, 5, 5], [5, 6, 5], [5, 5, 6], [0, 0, 0], [6, 6, 4]])  # far from nobody's
-    full = replace(table(t=20, counts=(3, 0, 1, 0, 0)), sizes=near.sum(1), label_counts=near)
-    kept = [0, 1, 2, 4]  # client 3 owns nothing
-    few = replace(
-        full, sizes=full.sizes[kept], label_counts=full.label_counts[kept],
-        values=full.values[kept], counts=full.counts[kept], missed=full.missed[kept],
-    )  # fmt: skip
-    policy = FedEMD(beta=0.05)
-    np.testing.assert_allclose(policy.logits(full)[kept], policy.logits(few))
-
-
 def test_running_values():
     clients = table(counts=(1, 2, 0, 0, 0), values=(9.0, 1.0, 0, 0, 0))
     new = Valuation(np.array([2.0, 3.0]), np.zeros(2), 0, 0, "made up")

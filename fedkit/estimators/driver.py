@@ -101,10 +101,7 @@ class Budget:
         return self.closed or self.left() == 0
 
     def left(self, limit: int | None = None) -> int:
-        """What is left of the part of the budget that ends at `limit`, of all of it by default.
-
-        Nothing after 100 calls per unit of a limit in distinct evaluations.
-        """
+        """What is left of the part of the budget that ends at `limit`, by default of all of it."""
         limit = self.total if limit is None else limit
         if limit is None:
             return UNLIMITED
@@ -133,10 +130,7 @@ class Estimator:
         return n_players + (count == "distinct")
 
     def weights(self, n_players: int) -> Floats | None:
-        """Weight of a coalition of each size in the expectation; None when not of this form.
-
-        Also asked for three players, by which a valuation tells which semivalue it is of.
-        """
+        """Weight of a coalition of each size in the expectation; None when not of this form."""
         return None
 
     def prepare(self, game: Game, budget: int | None) -> tuple[Game, Estimator]:

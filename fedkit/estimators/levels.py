@@ -135,10 +135,7 @@ def _reversed_bits(k: int) -> float:
 
 
 def neighbourhoods(coalitions: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return each coalition followed by its n neighbours, player by player changed.
-
-    Shape ``(k * (n + 1), n)`` for ``bool[k, n]`` coalitions.
-    """
+    """Return each coalition and its n neighbours, ``[k * (n + 1), n]`` for ``[k, n]``."""
     k, n = coalitions.shape
     changes = np.concatenate([np.zeros((1, n), dtype=np.bool_), np.eye(n, dtype=np.bool_)])
     rows: NDArray[np.bool_] = np.logical_xor(coalitions[:, None, :], changes)
@@ -146,10 +143,7 @@ def neighbourhoods(coalitions: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def neighbour_marginals(coalitions: NDArray[np.bool_], utilities: Floats) -> Floats:
-    """Return every player's marginal at each coalition from :func:`neighbourhoods`.
-
-    Only coalitions whose neighbours are all there count.
-    """
+    """Return every player's marginal at each coalition whose neighbours are all there."""
     n = coalitions.shape[1]
     whole = len(utilities) // (n + 1)
     outputs = utilities.shape[1:]

@@ -41,10 +41,7 @@ def check_size(name: str, size: int | None) -> None:
 
 
 def blocks(limit: int | None, unit: int = 1, largest: int = LARGEST_BLOCK) -> Iterator[int]:
-    """Yield sizes of successive blocks of walks, growing from `unit` to `largest`.
-
-    The schedule is fixed: results do not depend on how the driver batches the requests.
-    """
+    """Yield sizes of successive blocks of walks, growing from `unit` to `largest`."""
     done, size = 0, unit
     while limit is None or done < limit:
         take = size if limit is None else min(size, limit - done)
@@ -55,11 +52,7 @@ def blocks(limit: int | None, unit: int = 1, largest: int = LARGEST_BLOCK) -> It
 
 
 def groups(budget: Budget, limit: int | None, walks: int, cost: int) -> Iterator[int]:
-    """Cut `walks` into groups that surely fit into the budget up to `limit`; of one at least.
-
-    Each walk may cost all of `cost`.  So the result is that of walking one after another, and what
-    truncation saves is spent on the next group.
-    """
+    """Cut `walks` into groups that surely fit into the budget up to `limit`; of one at least."""
     while walks:
         affordable = max(budget.left(limit) // max(cost, 1), 1)
         together = int(min(walks, affordable, LARGEST_BLOCK))
@@ -82,10 +75,7 @@ def prefixes(orders: Orders) -> NDArray[np.bool_]:
 def walk_marginals(
     orders: Orders, utilities: Floats, empty: Floats, weights: Floats | None = None
 ) -> Floats:
-    """Return every player's marginal ``[k, n(, m)]`` from the utilities of :func:`prefixes`.
-
-    Only walks whose prefixes are all there count; `weights` are those of a walk's positions.
-    """
+    """Return every player's marginal ``[k, n(, m)]`` of whole walks; `weights` are of positions."""
     n, outputs = orders.shape[1], utilities.shape[1:]
     k = len(utilities) // n
     start = np.broadcast_to(empty, (k, 1, *outputs))

@@ -79,10 +79,7 @@ class LabelNoise:
 
 @dataclass(frozen=True)
 class FeatureNoise:
-    """Images mixed with standard normal noise: ``sqrt(1 - share) x + sqrt(share) noise``.
-
-    The variance stays where it is one, as in federations whose images are normalised.
-    """
+    """Images mixed with standard normal noise: ``sqrt(1 - share) x + sqrt(share) noise``."""
 
     share: float
 

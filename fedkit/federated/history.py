@@ -70,11 +70,7 @@ class History:
         return need("pandas", "run").DataFrame(self.rounds)
 
     def clients_frame(self) -> pd.DataFrame:
-        """One row per seed, round and participant.
-
-        `contribution`, the value times the round's `scale`, is in the units of the utility, in
-        which rounds add up.
-        """
+        """One row per seed, round and participant; `contribution` is the value times `scale`."""
         scales = {(row["seed"], row["round"]): row["scale"] for row in self.rounds}
         frame: pd.DataFrame = need("pandas", "run").DataFrame(self.clients)
         if len(frame):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.checks import brief, function, having, plain_array, real, whole
+from fedkit.checks import brief, function, having, plain_array, whole
 from fedkit.extras import need
 from fedkit.games.coalitions import Coalitions, Utilities
 from fedkit.games.game import Game, name_of
@@ -25,7 +25,6 @@ def retraining_game(
     test: Any,
     score: str | Scorer | None = None,
     *,
-    empty: float | None = None,
     seed: int = 0,
 ) -> Game:
     """Return the game of retraining: how well `estimator` does after a fit to a coalition's data.
@@ -43,8 +42,6 @@ def retraining_game(
     score : str or callable, optional
         A scorer's name, such as ``"roc_auc"``, or ``score(fitted, x, y)``, larger for better; by
         default the learner's own.
-    empty : float, optional
-        The utility of nobody, in the place of the guess.
     seed : int
         Taken where ``random_state`` is None.
 
@@ -100,8 +97,6 @@ def retraining_game(
         return dummy.DummyClassifier(strategy="constant", constant=[value]).fit(some, classes)
 
     def of_nobody() -> float:
-        if empty is not None:
-            return real("empty", empty)
         said = [y_test.mean()] if classes is None else classes
         return float(np.mean([measure(guess(value), x_test, y_test) for value in said]))
 

@@ -155,10 +155,7 @@ class Dirichlet:
 
 @dataclass(frozen=True)
 class ClassesPerClient:
-    """Each client holds `k` classes; each class is shared evenly by its holders.
-
-    The numbers of holders of two classes differ by at most one.
-    """
+    """Each client holds `k` classes; each class is shared evenly by its holders."""
 
     k: int
 
@@ -186,11 +183,7 @@ class ClassesPerClient:
 
 @dataclass(frozen=True)
 class QuantitySkew:
-    """Unequal sizes with labels drawn alike for all clients.
-
-    Sizes are in proportion to one draw of Dir(alpha) over the clients (Li et al. 2022), or to fixed
-    `proportions`, one per client.
-    """
+    """Unequal sizes by one draw of Dir(alpha) (Li et al. 2022), or by fixed `proportions`."""
 
     alpha: float = 1.0
     proportions: tuple[float, ...] | None = None
@@ -262,11 +255,7 @@ class Mavericks:
 
 @dataclass(frozen=True)
 class Mixed:
-    """Groups of clients with a partitioner each (FedTSV: 90 IID clients and 10 skewed ones).
-
-    `groups` are numbers of clients with their partitioner, in the order of the clients; the pool is
-    dealt to them at random, in proportion.
-    """
+    """Groups of so many clients with a partitioner each (FedTSV: 90 IID and 10 skewed ones)."""
 
     groups: tuple[tuple[int, Partitioner], ...]
 
@@ -291,10 +280,9 @@ class Mixed:
 def hold_out(
     y: np.ndarray, fraction: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Sorted positions in `y` that stay for training, and a held out fraction, by class.
+    """Sorted positions in `y` that stay for training, and a held out fraction.
 
-    Class c gives max(1, its share of round(fraction * N)) images, shares being rounded by largest
-    remainder; a class of one image keeps it for training, with a warning.
+    Class c gives max(1, its share of round(fraction * N)) images, but never its only one.
     """
     if not 0 < real("validation", fraction) < 1:
         raise ValueError(f"validation fraction is {fraction}; expected above 0 and below 1")
@@ -316,11 +304,9 @@ def hold_out(
 
 
 def long_tail(y: np.ndarray, imbalance_factor: float, rng: np.random.Generator) -> np.ndarray:
-    """Thin the classes so that their sizes fall off exponentially with their index.
+    """Sorted positions that stay where the class of rank r among C keeps a part of labels int[N].
 
-    Of labels int[N], the class of rank r among C keeps ``floor(N / C * factor ** (r / (C - 1)))``
-    images, drawn at random, at most what it has and at least one (CReFF, Shang et al. 2022).
-    Returned are the sorted positions that stay, int64.
+    ``floor(N / C * factor ** (r / (C - 1)))`` images, at least one (CReFF, Shang et al. 2022).
     """
     real("imbalance_factor", imbalance_factor, 0.0, 1.0, above=True)
     classes = np.unique(y)
@@ -340,11 +326,7 @@ def fill_empty(
     rng: np.random.Generator,
     min_size: int = 1,
 ) -> list[np.ndarray]:
-    """Apply the rule for clients that hold fewer than `min_size` of the positions in `parts`.
-
-    ``"keep"`` leaves the parts as they are, ``"refill"`` moves one random sample at a time from the
-    largest client to the smallest until each has enough.
-    """
+    """Leave parts below `min_size` ("keep"), or move random samples there from the largest."""
     sizes = np.array([len(p) for p in parts])
     if rule == "keep" or sizes.min() >= min_size:
         return list(parts)

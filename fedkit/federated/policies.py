@@ -214,10 +214,7 @@ class UniformWeights:
 
 @dataclass(frozen=True)
 class Proportional:
-    """Weights proportional to ``max(value, 0)`` (ShapFed-WA; FedOwen's Algorithm 7, line 2).
-
-    They are uniform where no value is positive.
-    """
+    """Weights proportional to ``max(value, 0)`` (ShapFed-WA; FedOwen, Algorithm 7, line 2)."""
 
     def __call__(self, r: Round, valuation: Valuation, table: ClientTable) -> Tensor:
         return r.average(positive_shares(valuation.values))

@@ -137,11 +137,7 @@ class Round:
         return self.architecture.parameters_of(self.updates)
 
     def game(self, normalised: bool = False, no_gain: NoGainRule = "shift") -> Game:
-        """The coalition game of the round: v(S) is the utility of the model of S.
-
-        Normalised, v(empty) = 0 and v(N) = 1; a round without a gain follows `no_gain`, as in
-        ``fk.normalise``.
-        """
+        """The game of the round: v(S) is the utility of the model of S; see ``fk.normalise``."""
         sizes = self.sizes if self.weighting == "size" else np.ones(len(self.sizes))
         game = game_of_updates(self.evaluator, self.base, self.updates, sizes.astype(np.float64))
         return normalise(game, no_gain=no_gain) if normalised else game
@@ -171,10 +167,7 @@ class Round:
         return replace(self, updates=real_tensor("updates", updates).to(self.updates))
 
     def finite(self) -> Round:
-        """The round without the participants whose update is not finite; one must be left.
-
-        Nor is one used whose squared length overflows: distances to it would not be finite.
-        """
+        """The round without participants whose update, or its squared length, is not finite."""
         good = torch.isfinite(self.updates.square().sum(dim=1))
         if good.all():
             return self

@@ -76,6 +76,7 @@ class VerticalData:
             raise ValueError(
                 f"y has shape {self.y.shape}; expected one label per row, at least one row"
             )
+        self.n_rows = len(self.y)
         warn_of_label(label_codes(self.y, self._label), self._label)
         self.x_task = np.zeros((self.n_rows, 0)) if x_task is None else x_task
         self.parties, self.names = _named_parties(parties)
@@ -147,10 +148,6 @@ class VerticalData:
         task, *others = (len(columns_of(x)) for _, x, _ in self._held)
         held = ", ".join(f"{name}: {n}" for name, n in zip(self.names, others, strict=True))
         return f"VerticalData({self.n_rows} rows; columns: task {task}, {held})"
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.y)
 
     def codes(self, bins: int = 5, how: How = "width") -> tuple[Codes, Codes, list[Codes]]:
         """Return one dense code per row for the task party, the label, and each data party.

@@ -239,12 +239,8 @@ class CoalitionCells:
         self.weights = None if weights is None else np.asarray(weights, dtype=np.int64)
         self.rows = len(self.label)
         self.total = self.rows if self.weights is None else int(self.weights.sum())
-        self._stack = [Cells(np.zeros(d, dtype=np.bool_), *from_zero(task))]
-
-    @property
-    def task(self) -> Cells:
-        """The task party's own cells."""
-        return self._stack[0]
+        self.task = Cells(np.zeros(d, dtype=np.bool_), *from_zero(task))
+        self._stack = [self.task]
 
     def at(self, members: NDArray[np.bool_]) -> Cells:
         """Return the cells of a coalition.

@@ -265,10 +265,7 @@ class Valued(Strategy):
         return self.numbers[message.metadata.src_node_id]
 
     def _read(self, message: Message) -> tuple[torch.Tensor | None, int]:
-        """Return update and size of a reply; where they cannot be read, None and 1.
-
-        The arrays are put into the order that was sent, in which Flower leaves what it averages.
-        """
+        """Return update, in the order that was sent, and size of a reply; else None and 1."""
         size = 1
         try:
             stated = int(_metrics(message)[self._size_key])  # type: ignore[arg-type]

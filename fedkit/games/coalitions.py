@@ -61,11 +61,12 @@ def all_coalitions(n_players: int) -> Coalitions:
 
 
 def coalition_index(coalitions: ArrayLike) -> NDArray[np.int64]:
-    """Return the bit-mask index ``int64[B]`` of each row of ``bool[B, n]``, for `n` up to 62.
+    """Return the index ``int64[B]`` of each row: bit i says whether player i is in.
 
     Parameters
     ----------
     coalitions : array_like of bool[B, n]
+        For `n` up to 62.
 
     Returns
     -------
@@ -125,11 +126,7 @@ def averaging_weights(coalitions: Coalitions, sizes: Utilities) -> Utilities:
 
 
 class Known:
-    """Coalitions met so far, by key, each with a number in the order of meeting.
-
-    Up to `dense_players` players the numbers are in a table of all coalitions, which is fast;
-    for more players they are in a dictionary.
-    """
+    """Coalitions met so far, by key, numbered: in a table up to `dense_players`, else in a dict."""
 
     def __init__(self, n_players: int, dense_players: int) -> None:
         self.size = 0

@@ -103,10 +103,7 @@ def _unanimity_sum(
     dividends: Utilities,
     utilities: Callable[[Coalitions], Any] | None = None,
 ) -> Example:
-    """Return ``v(S) = sum of the dividends of the carriers inside S``: any game is of this form.
-
-    Each dividend is shared equally by its carrier.
-    """
+    """Return ``v(S) = sum of the dividends of the carriers inside S``."""
 
     def inside(rows: Coalitions) -> Utilities:
         absent = (~rows).astype(np.float32) @ carriers.T.astype(np.float32)

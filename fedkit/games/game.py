@@ -132,10 +132,7 @@ def name_of(utility: Any) -> str:
 
 
 def facts_of(game: Game, weights: Callable[[int], Any]) -> dict[str, Any]:
-    """Return what a valuation keeps: the game's scale and utility, and which semivalue it is.
-
-    The weights of coalitions among three players tell the semivalues apart.
-    """
+    """Return a game's scale and utility, and which semivalue it is, by three players' weights."""
     among_three = weights(3)
     if among_three is not None:  # of another length: it is of so many players alone
         among_three = np.round(among_three, 6).tolist() if len(among_three) == 3 else None

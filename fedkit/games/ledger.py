@@ -111,10 +111,7 @@ class Ledger:
         return total([found for _, found in entries], [who for who, _ in entries])
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a tidy table: round, then per client value, standard_error, low and high.
-
-        All in the utility's units, with intervals of 95%.
-        """
+        """Return a table: round, then per client value, standard_error, low and high (95%)."""
         frames, entries = [], self._entries()
         if not entries:
             raise ValueError(f"{self.path} holds no round yet; add one first")
@@ -126,10 +123,7 @@ class Ledger:
         return joined.rename(columns={"player": "client"})
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw what each client has brought, summed up to each round; return matplotlib's axes.
-
-        Of many clients ten are told apart; of several outputs the mean is drawn.
-        """
+        """Draw what each client has brought, summed up to each round; return matplotlib's axes."""
         if ax is None:
             _, ax = need("matplotlib.pyplot", "run").subplots(layout="constrained")
         frame = self.to_frame()

@@ -48,10 +48,7 @@ def remember(game: Game, path: str | Path | None = None) -> Game:
 
 
 class Memory:
-    """The function of a game that remembers; see :func:`remember`.
-
-    `evaluations` are the coalitions that are known; `told` hears how many were asked for at a time.
-    """
+    """The function of a game that remembers; `told` hears how many were asked for at a time."""
 
     def __init__(self, game: Game, path: Path | None = None, told: Told = None) -> None:
         self.game, self.path, self.told = game, path, told

@@ -141,10 +141,7 @@ class Valuation:
         return self.info.get("scale", 1.0)
 
     def in_units(self) -> Valuation:
-        """Return the values in the utility's units, in which rounds add up: shares by their gain.
-
-        A scale of 0 says that values are no gains; they count as nothing, known exactly.
-        """
+        """Return the values in the utility's units, in which rounds add up; 0 where `scale` is."""
         unit = np.broadcast_to(np.asarray(self.scale, dtype=np.float64), self.values.shape)
         freedom = self.degrees_of_freedom
         return replace(
@@ -197,10 +194,7 @@ class Valuation:
         return frame
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the values with 95% intervals, the highest on top, and return matplotlib's axes.
-
-        Of a vector-valued game every output has its dots; a new figure is made without `ax`.
-        """
+        """Draw values with 95% intervals, the highest on top, and return matplotlib's axes."""
         from fedkit.plots import PALETTE, dress
 
         if ax is None:
@@ -256,10 +250,7 @@ class Valuation:
 
 
 def satterthwaite(variances: Floats, counts: NDArray[Any]) -> Floats:
-    """Degrees of freedom of a sum of variances ``[strata, ...]`` from so many samples each.
-
-    Infinite where the variance is zero (Satterthwaite 1946).
-    """
+    """Degrees of freedom of a sum of variances ``[strata, ...]`` (1946); infinite where it is 0."""
     each = np.asarray(counts - 1.0)
     each = each.reshape(*each.shape, *(1,) * (variances.ndim - each.ndim))
     squares = (variances**2 / each).sum(axis=0)

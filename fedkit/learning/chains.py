@@ -54,10 +54,7 @@ def plain_pool(layer: nn.Module) -> int:
 def run_chain(
     layers: Sequence[nn.Module], tensors: Sequence[Tensor], x: Tensor, *, fast: bool = True
 ) -> Tensor:
-    """Outputs ``[N, ...]`` of one model; `tensors` are those of all layers, one after another.
-
-    `fast` takes kernels that ``torch.vmap`` does not know.
-    """
+    """Outputs ``[N, ...]`` of one model; `fast` takes kernels that ``torch.vmap`` does not know."""
     todo, rest = list(layers), list(tensors)
     while todo:
         layer = todo.pop(0)

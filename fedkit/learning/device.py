@@ -93,11 +93,7 @@ def find_device(device: str | torch.device | None) -> torch.device:
 
 
 def for_each(work: Callable[[T], None], items: Iterable[T], *, parallel: bool = True) -> None:
-    """Call ``work(item)`` for all items, on ``torch.get_num_threads()`` threads.
-
-    Each call computes with one torch thread.  The first exception is raised here.  One after
-    another if not parallel.
-    """
+    """Call ``work(item)`` for all items, on ``torch.get_num_threads()`` threads if `parallel`."""
     todo, threads = list(items), torch.get_num_threads()
     if threads == 1 or len(todo) < 2 or not parallel:
         for item in todo:

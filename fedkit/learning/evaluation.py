@@ -150,11 +150,7 @@ class Evaluator:
         return Prepared(own("base", base), own("updates", updates))
 
     def evaluate(self, prepared: Prepared, weights: np.ndarray | Tensor) -> np.ndarray:
-        """Utility of ``base + weights @ updates``: float64 ``[B]``, or ``[B, classes]``.
-
-        Weights are ``[B, k]``.  The first layer's outputs are kept for the next call where they
-        fit in memory.
-        """
+        """Utility of ``base + weights @ updates``: float64 ``[B]`` or ``[B, m]`` of ``[B, k]``."""
         # Preparing costs about k + 1 models: it waits until as much was spent without, so that a
         # round of small requests costs at most twice what was best.
         asked = len(weights) + prepared.spent

@@ -167,10 +167,7 @@ class Model:
         return torch.allclose(first, other, rtol=1e-4, atol=1e-6, equal_nan=True)
 
     def copied(self, *, training: bool = False) -> Model:
-        """The model with a module of its own, for a thread or a client; what travels is shared.
-
-        A call changes nothing in a chain, so one copy serves all.
-        """
+        """The model with a module of its own, for a thread or a client; what travels is shared."""
         if self.layers is not None and not training:
             return self
         shared: dict[int, Tensor] = {id(tensor): tensor for tensor in self.module.parameters()}

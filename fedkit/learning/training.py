@@ -188,8 +188,7 @@ def _feed(
 ) -> Iterator[Batch]:
     """Images ``[S, b, ...]``, labels ``[S, b]`` and weights ``[S, b]`` of each step's live clients.
 
-    The weights of a client sum to one; a padded sample repeats the client's own first one (so that
-    an overflow stays with its client) and weighs zero.
+    A padded sample repeats the client's own first one and weighs zero.
     """
     x, y = (torch.cat(part) if len(part) > 1 else part[0] for part in zip(*data, strict=True))
     x, y = x.to(device, dtype), y.to(device, torch.int64)
@@ -229,10 +228,7 @@ def _train(
 
 
 def _autograd_step(model: Model, config: LocalSGD, batch: Batch, state: State) -> None:
-    """One step in place, with the order of operations of ``torch.optim.SGD``.
-
-    Buffers, behind the parameters, change in the forward pass, as a module's own do.
-    """
+    """One step in place, in the order of ``torch.optim.SGD``; the forward pass changes buffers."""
     x, y, share = batch
     leaves = [w.detach().requires_grad_() for w, _, _ in state[: model.n_parameter_tensors]]
     buffers = [w.detach() for w, _, _ in state[model.n_parameter_tensors :]]

@@ -110,10 +110,7 @@ class FedEMD:
 
 @dataclass(frozen=True)
 class RunningValue:
-    """``phi <- alpha phi + (1 - alpha) s`` for participants: what S-FedAvg and GreedyFed keep.
-
-    The value before the first round is 1 / n ("uniform", S-FedAvg), or the first one (GreedyFed).
-    """
+    """``phi <- alpha phi + (1 - alpha) s``, from 1 / n (S-FedAvg) or the first value."""
 
     alpha: float = 0.7
     start: Literal["uniform", "first"] = "uniform"
@@ -130,10 +127,7 @@ class RunningValue:
 
 @dataclass(frozen=True)
 class SFedAvg:
-    """Sample with ``softmax(scale phi)``, phi = 1 / n before a client's first round.
-
-    Nagalapatti & Narayanam (2021); see :class:`RunningValue`.
-    """
+    """Sample with ``softmax(scale phi)``, see :class:`RunningValue` (Nagalapatti et al. 2021)."""
 
     scale: float = 1.0
 

@@ -91,10 +91,7 @@ class Simulations:
 
 
 def sample_sizes(sizes: IntArray, simulations: int, rounds: int, seed: int = 0) -> IntArray:
-    """Draw ``d = |D_i| p``, p uniform on (0, 1), rounded down, per simulation and round: [S, R, n].
-
-    Simulation s has a stream of its own, so more simulations repeat the first ones.
-    """
+    """Draw ``d = |D_i| p``, p uniform on (0, 1), rounded down, int64[S, R, n]."""
     owned = _amounts(sizes)
     whole("simulations", simulations, 1)
     whole("rounds", rounds, 1)
@@ -217,10 +214,7 @@ class AccuracyApproximation:
         return self._last(per_round @ self.inner + self.inner_bias[..., None, :])
 
     def running(self, sizes: Tensor) -> Tensor:
-        """Predict accuracies ``[S, R]`` of one network from sizes ``[S, R, n]``, not padded.
-
-        Nodes add up running sums; rounds that have not come add sigmoid(0) if that is before them.
-        """
+        """Predict accuracies ``[S, R]`` of one network from sizes ``[S, R, n]``, not padded."""
         per_round, bias = sizes @ self.quality, self.inner_bias
         if self.sigmoid == "shared":
             per_round, bias = torch.sigmoid(per_round) - 0.5, bias + self.inner.sum(dim=0) / 2

@@ -44,12 +44,30 @@ class _ClassWise(Estimator):
     temperature: float
     stops = True
 
+    def __post_init__(self) -> None:
+        real("temperature", self.temperature, 0.0, above=True)
+        for name in ("between", "within", "convergence"):
+            if hasattr(self, name):
+                real(name, getattr(self, name), 0.0)
+
     def accumulator(self, n_players: int) -> CoresetAccumulator:
         return CoresetAccumulator(self.temperature)
 
 
+class _AllCoalitions(_ClassWise):
+    """Those that evaluate all coalitions, after the two ends."""
+
+    def minimum(self, n_players: int, count: Count) -> int:
+        # a lone client's v(N) is asked for twice, and neither time is free
+        return 2**n_players - (count == "calls" and n_players > 1)
+
+    def everything(self, n_players: int, accumulator: Any) -> Requests:
+        utilities = yield all_coalitions(n_players)
+        accumulator.exact = semivalue(table_game(utilities), shapley_weights(n_players))
+
+
 @dataclass(frozen=True)
-class MaverickMR(_ClassWise):
+class MaverickMR(_AllCoalitions):
     """MS-MR: exact class-wise Shapley values of the round (FedMS, Algorithm 3).
 
     Parameters
@@ -60,21 +78,13 @@ class MaverickMR(_ClassWise):
 
     temperature: float = 0.01
 
-    def __post_init__(self) -> None:
-        real("temperature", self.temperature, 0.0, above=True)
-
-    def minimum(self, n_players: int, count: Count) -> int:
-        # a lone client's v(N) is asked for twice, and neither time is free
-        return 2**n_players - (count == "calls" and n_players > 1)
-
     def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         yield ends(n_players)  # seen first, everybody is the coreset where no other is better
-        utilities = yield all_coalitions(n_players)
-        accumulator.exact = semivalue(table_game(utilities), shapley_weights(n_players))
+        yield from self.everything(n_players, accumulator)
 
 
 @dataclass(frozen=True)
-class MaverickTMR(_ClassWise):
+class MaverickTMR(_AllCoalitions):
     """MS-TMR: all coalitions, unless the round hardly changed anything (FedMS, Algorithm 4).
 
     Parameters
@@ -88,22 +98,14 @@ class MaverickTMR(_ClassWise):
     between: float = 0.001
     temperature: float = 0.01
 
-    def __post_init__(self) -> None:
-        real("between", self.between, 0.0)
-        real("temperature", self.temperature, 0.0, above=True)
-
-    def minimum(self, n_players: int, count: Count) -> int:
-        return MaverickMR().minimum(n_players, count)
-
     def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         empty, grand = yield ends(n_players)
         truncated = bool(distance(grand, empty) <= self.between)  # line 6
         accumulator.info["truncated"] = truncated
         if truncated:
             accumulator.exact = np.zeros((n_players, len(grand)))
-            return
-        utilities = yield all_coalitions(n_players)
-        accumulator.exact = semivalue(table_game(utilities), shapley_weights(n_players))  # line 11
+        else:
+            yield from self.everything(n_players, accumulator)  # line 11
 
 
 @dataclass(frozen=True)
@@ -132,9 +134,7 @@ class MaverickGTG(_ClassWise):
     walks: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("between", "within", "convergence"):
-            real(name, getattr(self, name), 0.0)
-        real("temperature", self.temperature, 0.0, above=True)
+        super().__post_init__()
         whole("last", self.last, 1)
         check_size("walks", self.walks)
 
@@ -180,11 +180,7 @@ def distance(a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 class CoresetAccumulator(MeanAccumulator):
-    """Values of the classes, and the coreset (Algorithm 1, line 24).
-
-    The coreset is the first coalition with the largest sum of class accuracies among the non-empty
-    ones that were evaluated.
-    """
+    """Values of the classes, and the coreset: the best non-empty coalition so far (line 24)."""
 
     def __init__(self, temperature: float) -> None:
         super().__init__()
@@ -223,28 +219,19 @@ class CoresetAccumulator(MeanAccumulator):
 
 
 def class_difficulty(accuracy: FloatArray, temperature: float = 0.01) -> FloatArray:
-    """Weight of each class: a softmax of the error rates (FedMS, Eq. 10); they sum to 1.
-
-    Of accuracies float64[classes] in [0, 1].
-    """
+    """Softmax of error rates, of accuracies float64[classes] in [0, 1] (FedMS, Eq. 10)."""
     # Differences before the division: no temperature overflows.
     weights = np.exp((accuracy.min() - accuracy) / temperature)
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
 def class_scores(values: FloatArray, difficulty: FloatArray) -> FloatArray:
-    """Weighted sum over classes, float64[n]: the score of Eq. 9, the Shapley reward of Eq. 13.
-
-    Of values float64[n, classes], accumulated or of one round, and :func:`class_difficulty`.
-    """
+    """Weighted sum over classes, float64[n], of values float64[n, classes] (Eq. 9 and 13)."""
     return np.asarray(values @ difficulty)
 
 
 def rewards(valuation: Valuation) -> FloatArray:
-    """Shapley rewards of a round's participants, float64[k]: ``sum_c beta^c phi_i^c`` (Eq. 13).
-
-    NaN for round 0, whose query asks for accuracies and pays nobody.
-    """
+    """Shapley rewards ``sum_c beta^c phi_i^c``, float64[k] (Eq. 13); NaN for the query."""
     paid = class_scores(valuation.values, valuation.info["beta"])
     return np.full_like(paid, np.nan) if valuation.info.get("initial") else paid
 

@@ -213,11 +213,7 @@ class EpsilonGreedy:
         real("low_gain", self.low_gain, 0.0)
 
     def probabilities(self, values: npt.ArrayLike, counts: npt.ArrayLike, t: int) -> FloatArray:
-        """Selection probabilities of an exploiting round (Algorithm 2, lines 4 to 14).
-
-        From the latest contribution of each client, its earlier selections (sigma), and the round,
-        from 0.
-        """
+        """Chances in exploiting round `t`, from 0 (Algorithm 2, lines 4 to 14)."""
         values = vector("values", values)
         sigma = vector("counts", counts, len(values))
         whole("t", t, 0)

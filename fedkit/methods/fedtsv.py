@@ -203,10 +203,7 @@ def _nothing(k: int) -> Valuation:
 
 @dataclass(frozen=True)
 class ContributionWeights:
-    """The average by ``max(c_i, 0)``, c_i the remembered contribution (FedTSV, Eq. 13).
-
-    The weights are uniform if no participant has a positive contribution.
-    """
+    """The average by ``max(c_i, 0)``, c_i the remembered contribution (FedTSV, Eq. 13)."""
 
     def __call__(self, r: Round, valuation: Valuation, table: ClientTable) -> Tensor:
         return r.average(positive_shares(table.values[r.participants]))

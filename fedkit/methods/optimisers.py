@@ -44,10 +44,7 @@ _PIVOT = 1e-6
 def project(
     quality: FloatArray, sizes: FloatArray, accuracy: FloatArray
 ) -> tuple[float, FloatArray, FloatArray, FloatArray, float]:
-    """Least mean squared error at given shared weights, its gradient, the predictions, a and b.
-
-    a and b are at their best, so that they contribute nothing to the gradient by omega.
-    """
+    """Least mean squared error at given omega, its gradient, the predictions, a and b."""
     rounds, clients = sizes.shape[1:]
     flat = sizes.reshape(-1, clients)
     sigmoid = expit(flat @ quality).reshape(accuracy.shape)
@@ -69,10 +66,7 @@ def project(
 
 
 def _least_squares(normal: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve normal equations, by Cholesky where they are well conditioned.
-
-    Where weights vanish or all sigmoids are flat, columns are alike, and the least solution counts.
-    """
+    """Solve normal equations, by Cholesky where they are well conditioned."""
     scale = np.sqrt(np.diagonal(normal))
     if scale.all():
         lower, failed = lapack.dpotrf(normal / np.multiply.outer(scale, scale), lower=1)
@@ -147,8 +141,7 @@ def fit_connected(
 ) -> Found:
     """Fit a drawn network, stopped where simulations that are left out are predicted best.
 
-    A fifth of them says how many iterations are best, from the start that predicts best, and all of
-    them make the fit.
+    A fifth of them says from which start and how far; all of them make the fit.
     """
     simulations, _, clients = sizes.shape
 

@@ -118,20 +118,11 @@ class Party:
         levels, dense = np.unique(codes, return_inverse=True)
         number = Stream(self._secret, "cell numbers").permutation(len(levels))
         self.levels = levels[np.argsort(number)].astype(np.int64)
+        self.n_rows, self.n_cells = len(codes), len(levels)
         self._cells = number[dense].astype(np.int32)
         by_hash = self._cells[self._roster.order].astype("<i4").tobytes()
         told = self._roster.digest + by_hash
         self._assignment = digest(self._secret, "cells", told, DIGEST_BYTES)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self._cells)
-
-    @property
-    def n_cells(self) -> int:
-        """Number of cells that occur."""
-        return len(self.levels)
 
     def rows_in(self, order: Order) -> int:
         """Return the number of rows in the block that an order is for."""

@@ -183,8 +183,6 @@ def best_shift(
     if distinct:
         draws = itertools.permutations(range(low, high + 1), iterations)
     directions = Tally(tuple(value // math.gcd(*q) for value in q) for q in draws)
-    if not directions:
-        raise ValueError(f"{iterations} different q do not fit into {low}..{high}")
     best, hits = max(directions.items(), key=lambda item: (item[1], [-v for v in item[0]]))
     factor = math.lcm(*range(low, high + 1))
     return hits / directions.total(), tuple(factor * value for value in best)
