@@ -23,17 +23,23 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
 import fedkit as fk
+from fedkit.federated.federation import Federation
+from fedkit.federated.retraining import train_with_sizes
+from fedkit.fedvalue.columns import discretise
+from fedkit.fedvalue.information import mshapley_cmi
 from fedkit.fedvalue.protocol.counting import count_tuples
 from fedkit.fedvalue.protocol.parties import count_here, parties_of
 from fedkit.games.coalitions import averaging_weights, coalition_index
+from fedkit.methods.fedccea import sample_sizes
 
 CLIENTS, SHAPE, CLASSES = 10, (1, 28, 28), 10
 LOCAL = fk.LocalSGD(lr=0.05, batch_size=32, epochs=1)
-PARTIES = 5
+PARTIES, FEATURES = 5, 2
 
 Ways = dict[str, tuple[Callable[[], Any], float]]
 
@@ -225,6 +231,23 @@ def _flower(name: str, number: int) -> Tensor:
     return torch.cat([torch.from_numpy(part).flatten() for part in final[-1]])
 
 
+def lockstep(given: Given, name: str, local: fk.LocalSGD) -> Contest:
+    """FedCCEA's simulations of 20 clients, together against one after another."""
+    number, clients, images = 20, 20, 50 if given.short else 300
+    parts = [client_data(i, images) for i in range(clients)]
+    x, y = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+    held = client_data(clients, 100)
+    split = tuple(np.split(np.arange(len(y)), clients))
+    federation = Federation(x, y, split, *held, *held, CLASSES, "blobs")
+    model, sizes = fk.build(name, SHAPE, CLASSES), sample_sizes(federation.sizes, number, 1)
+    run = partial(train_with_sizes, federation, model, local, device=given.device)
+    ways: Ways = {
+        "in lockstep": (partial(run, sizes), number),
+        "one by one": (lambda: np.concatenate([run(one[None]) for one in sizes]), number),
+    }
+    return Contest(f"simulations {name}", "simulations", ways)
+
+
 # --- games ------------------------------------------------------------------------------------
 
 
@@ -267,7 +290,53 @@ def _pydvl(table: fk.Game, calls: int) -> None:
     valuation.fit(Dataset(np.arange(n, dtype=float)[:, None], np.zeros(n)))
 
 
-# --- protocol ---------------------------------------------------------------------------------
+def exact(given: Given, n: int) -> Contest:
+    """Exact Shapley values of a table, against shapiq's where it can wait for them."""
+    n = 10 if given.short else n
+    table = saturating(n)
+    ways: Ways = {"fedkit": (lambda: fk.shapley(table).values, 2**n)}
+    if find_spec("shapiq") and n <= 16:
+        import shapiq
+
+        def peer() -> np.ndarray:
+            computer = shapiq.ExactComputer(game=_looked_up(table), n_players=n)
+            return computer("SV").get_n_order_values(1)
+
+        ways["shapiq"] = peer, 2**n
+    return Contest(f"exact values, n = {n}", "utilities", ways)
+
+
+# --- columns ----------------------------------------------------------------------------------
+
+
+def counting(given: Given) -> Contest:
+    """Exact MShapley-CMI in the clear, against counting every coalition by pandas."""
+    rows = 20_000 if given.short else 1_000_000
+    rng, columns = np.random.default_rng(0), (PARTIES + 1) * FEATURES
+    hidden = rng.normal(size=(rows, 3))
+    x = hidden @ rng.normal(size=(3, columns)) + rng.normal(size=(rows, columns))
+    y = (hidden.sum(axis=1) + rng.normal(size=rows) > 0).astype(np.int64)
+    task, *parties = (x[:, i : i + FEATURES] for i in range(0, columns, FEATURES))
+    binned = pd.DataFrame(discretise(x), columns=[f"c{j}" for j in range(columns)])
+    binned["y"] = y
+
+    def entropy(names: list[str]) -> float:
+        p = binned.groupby(names, sort=False, observed=True).size().to_numpy() / rows
+        return float(-(p * np.log(p)).sum())
+
+    def groupby() -> np.ndarray:
+        table = []
+        for members in fk.all_coalitions(PARTIES):
+            whose = [0, *(1 + np.flatnonzero(members))]
+            names = [f"c{FEATURES * party + j}" for party in whose for j in range(FEATURES)]
+            table.append(entropy(["y"]) + entropy(names) - entropy([*names, "y"]))
+        return fk.shapley(fk.table_game(np.array(table))).values
+
+    ways: Ways = {
+        "fedkit": (lambda: mshapley_cmi(task, y, parties).values, rows),
+        "pandas groupby": (groupby, rows),
+    }
+    return Contest("counting in the clear", "rows", ways, repeats=1)
 
 
 def protocol(given: Given, parties: int) -> Contest:
@@ -301,9 +370,15 @@ def protocol(given: Given, parties: int) -> Contest:
 CONTESTS: dict[Callable[..., Contest | None], list[tuple]] = {
     coalitions: [*product(MODULES, (600, 2000))],
     rounds: [*product(MODULES)],
+    lockstep: [
+        ("mlp-128-64", fk.LocalSGD(lr=0.01, batch_size=32, epochs=3)),
+        ("mlp-128", fk.LocalSGD(lr=0.05, batch_size=256, epochs=1)),
+    ],
     overhead: [()],
+    counting: [()],
     protocol: [(2,), (PARTIES,)],
     flower: [*product(MODULES)],
+    exact: [(16,), (20,), (24,)],
 }
 """Each contest, and what it is held with."""
 

@@ -3,7 +3,8 @@
 Every estimator, and of shapiq what is installed, on recorded rounds (blind, with the clients' data
 sizes, with sizes and margins, where ``benchmarks.recorded`` left these), on retraining and
 attribution, and on games in closed form of 12 to 200 players.  Each estimate is a line of the file
-``--kept``, so that the same command goes on where it was stopped.  ``--save`` puts the files
+``--kept``, so that the same command goes on where it was stopped.  An earlier version stands beside
+this one if it is measured from its own checkout with ``--as before``.  ``--save`` puts the files
 together into ``results/testbed.csv``, which the book shows; ``--report`` prints that.
 """
 
@@ -192,10 +193,9 @@ def peers() -> dict[str, Run]:
     return {f"shapiq {name}": of_shapiq(name) for name in makers}
 
 
-def estimators() -> dict[str, Run]:
-    """Return all estimators by name."""
-    ours = {"ProxySampling": of_fedkit(regression), "sampling": of_fedkit(sampler)}
-    return ours | peers()
+def estimators(name: str) -> dict[str, Run]:
+    """Return all estimators by name, the regression under the name given."""
+    return {name: of_fedkit(regression), "sampling": of_fedkit(sampler)} | peers()
 
 
 def measured(run: Run, case: Case, budget: int, seed: int) -> dict[str, Any]:
@@ -267,16 +267,18 @@ def save(files: list[Path]) -> None:
 
 
 def report(rows: pd.DataFrame) -> None:
-    """Print errors, their ratio to the best peer's, coverage and seconds."""
+    """Print ratios to the best peer and to the estimator before, coverage and seconds."""
     rows[FOUND] = rows[FOUND].apply(pd.to_numeric)
     game = ["half", "kind", "game", "value", "players", "budget"]
     peer = rows[rows.estimator.str.startswith("shapiq")].groupby(game).error.min()
+    before = rows[rows.estimator == "before"].set_index([*game, "way"]).error
     ours = rows[rows.estimator == "ProxySampling"].set_index([*game, "way"])
     ours["/ peer"] = ours.error / peer.reindex(ours.index.droplevel("way")).to_numpy()
+    ours["/ before"] = ours.error / before.reindex(ours.index)
     ours = ours.reset_index().replace({"kind": {"accuracy": "rounds", "loss": "rounds"}})
     ours[["players", "budget"]] = ours[["players", "budget"]].astype(int)
     groups = ours.groupby(["half", "value", "kind", "way", "players", "budget"])
-    ratios = groups[["error", "/ peer"]].agg(lambda x: np.exp(np.log(x).mean()))
+    ratios = groups[["error", "/ peer", "/ before"]].agg(lambda x: np.exp(np.log(x).mean()))
     print(ratios.join(groups[["covered", "seconds"]].mean()).round(3).to_string())
 
 
@@ -291,6 +293,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure, print what was measured, and keep it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--half", choices=["choosing", "final"], default="final")
+    parser.add_argument("--as", dest="name", default="ProxySampling")
     parser.add_argument("--only", nargs="*", default=None, metavar="ESTIMATOR")
     parser.add_argument("--players", type=int, nargs="*", default=list(BUDGETS))
     parser.add_argument("--values", nargs="*", default=["shapley"], choices=list(WEIGHTS))
@@ -310,7 +313,7 @@ def main(arguments: list[str] | None = None) -> None:
             cases += recorded_cases(given.half, given.margins, tuple(given.values))
         if "shapley" in given.values:
             cases += chain.from_iterable(closed_cases(given.half, n) for n in players)
-        runs = estimators()
+        runs = estimators(given.name)
         runs = {name: run for name, run in runs.items() if name in (given.only or runs)}
         most, seeds = (3, 1) if given.short else (None, given.seeds)
         measure(cases[:most], runs, given.kept[0], seeds)

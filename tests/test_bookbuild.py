@@ -213,6 +213,28 @@ def test_a_failing_notebook_is_one_clear_error(write, tmp_path, code, limit, sai
 # ------------------------------------------------------------------------------- cache
 
 
+def test_a_run_with_other_parameters_renders_its_page(write, tmp_path, monkeypatch, capsys):
+    """The page of this run and no other; what renders it is tested with the whole book."""
+    monkeypatch.setattr(cli, "ROOT", tmp_path)
+    write(PARAMETERS + cell("print(seed)"))
+    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: notebooks/page\n", "utf-8")
+    (tmp_path / "_config.yml").write_text("title: a page\n", "utf-8")
+    (tmp_path / "book").mkdir()
+    rendered = []
+
+    def rendering(stage, output, *, strict):
+        assert not strict
+        rendered.append((stage / "notebooks" / "page.ipynb").read_text("utf-8"))
+        html = output / "_build" / "html" / "notebooks" / "page.html"
+        return ["install", "-D", str(stage / "_config.yml"), str(html)], {}
+
+    monkeypatch.setattr(build, "rendering", rendering)
+    monkeypatch.setattr("reproduction.book.api.expand", lambda folder: {})
+    assert fedkit(["book", "run", "page", "-p", "seed", "41", "--html"]) == 0
+    assert "41\n" in json.loads(rendered[0])["cells"][-1]["outputs"][0]["text"]
+    assert "Its page is" in capsys.readouterr().out
+
+
 @pytest.fixture
 def small_book(write, tmp_path: Path, monkeypatch) -> Path:
     for name in ("FEDKIT_DATA", "FEDKIT_RESULTS"):

@@ -139,11 +139,16 @@ class Book:
                 raise
         return failed
 
-    def stage(self, pages: Iterable[str]) -> None:
-        """Copy prose, assets and executed notebooks to ``_stage``, same relative paths."""
+    def stage(
+        self, pages: Iterable[str], stage: Path | None = None, executed: Path | None = None
+    ) -> Path:
+        """Copy prose, assets and executed notebooks to a folder, same relative paths.
+
+        The folder is ``_stage`` unless another is named; `executed` stands for the kept runs.
+        """
         from reproduction.book.api import expand
 
-        stage = self.root / "_stage"
+        stage = stage or self.root / "_stage"
         shutil.rmtree(stage, ignore_errors=True)
         hidden = shutil.ignore_patterns(".*", "__pycache__")
         shutil.copytree(self.root / "book", stage / "book", ignore=hidden)
@@ -152,9 +157,24 @@ class Book:
         kept = set(pages)
         (stage / "_toc.yml").write_text(_only(self.root / "_toc.yml", kept), encoding="utf-8")
         for page in kept.intersection(self.notebooks):
-            shutil.copy(self.executed(page), stage / f"{page}.ipynb")
+            shutil.copy(executed or self.executed(page), stage / f"{page}.ipynb")
         for name, text in expand(stage / "book").items():
             (stage / "book" / f"{name}.md").write_text(text, encoding="utf-8")
+        return stage
+
+    def render_page(self, page: str, executed: Path) -> Path:
+        """Render one executed notebook; links to pages that are not there stay plain text."""
+        folder = self.root / "_runs" / "pages" / Path(page).name
+        shutil.rmtree(folder, ignore_errors=True)
+        stage = self.stage([page], folder / "stage", executed)
+        command, env = rendering(stage, folder, strict=False)
+        ran = subprocess.run(
+            command, env=env, cwd=self.root, capture_output=True, text=True, check=False
+        )
+        html = folder / "_build" / "html" / f"{page}.html"
+        if ran.returncode != 0 or not html.is_file():
+            raise BookError(f"jupyter-book cannot render {Path(page).name}: {ran.stderr[-1000:]}")
+        return html
 
     def render(self, *, strict: bool = True) -> Path:
         """Render the stage with jupyter-book; return the folder of the HTML."""

@@ -125,6 +125,7 @@ def run(
     limit: Annotated[
         float | None, typer.Option(help="Seconds that it may take.", min=1, max=1e7)
     ] = None,
+    html: Annotated[bool, typer.Option("--html", help="Render its page as well.")] = False,
 ) -> None:
     """Run one notebook with your parameters."""
     book: Book = context.obj
@@ -132,7 +133,7 @@ def run(
     if output is not None and output.suffix != ".ipynb":
         raise BookError(
             f"--output is {output}; expected a name that ends in .ipynb, which the executed "
-            "notebook is"
+            "notebook is (--html renders its page)"
         )
     given: dict[str, str] = {}
     for pair in parameter or []:
@@ -148,6 +149,11 @@ def run(
     seconds = limit or LIMITS.get(given.get("profile", ""), LIMITS["smoke"])
     execute(source, target, given, seconds, source.parent)
     say(f"The executed notebook is {target}")
+    if html:
+        page = f"notebooks/{source.stem}"
+        if source.stem == "tables":
+            page += f"-{given.get('paper', parameters_of(source)['paper'].default).lower()}"
+        say(f"Its page is {book.render_page(page, target)}")
 
 
 @app.command()
