@@ -90,7 +90,7 @@ def test_who_finds_bad_clients_and_who_is_fooled(e: Evidence) -> None:
     unvalidated = [m for m in LABELS if m in METHODS
                    and not {"validation", "training"} & {*sees(METHODS[m])}]  # fmt: skip
     assert kinds[unvalidated].mean().idxmax() == "cgsv"
-    assert -0.1 < findings.fedccea_gap(e).low < 0 < findings.fedccea_gap(e).high < 0.1
+    assert -0.1 < e.fedccea_gap().low < 0 < e.fedccea_gap().high < 0.1
 
 
 def test_shapley_values_of_rounds_prefer_a_client_that_sends_nothing(e: Evidence) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ ALIKE_RIDERS, SKEWED_RIDERS = "free-riders", "skewed-free-riders"
 #: tests of a round with k clients
 TESTS = {"exact-loss": lambda k: 2**k, "proxy": lambda k: 6 * k, "loo-loss": lambda k: k + 1}
 PLACE = ["dataset", "scenario", "seed"]
-#: what pages quote: a name, what of :class:`Evidence` or of this file it is, of what, and how
+#: what pages quote: a name, which number of :class:`Evidence` it is, of what, and how it is written
 QUOTED = Path(__file__).with_name("quoted.csv")
 
 
@@ -142,6 +142,28 @@ class Evidence(overviews.Evaluation):
         two = part[part.role.isin([0, part.role.max()])]
         return two.groupby(["dataset", "seed"]).pay.mean()
 
+    def fedccea_gap(self) -> Interval:
+        """FedCCEA less leave-one-out by retraining at finding label noise, over seeds."""
+        here = self.measures[self.measures.scenario == "label-noise"]
+        part = here[here.measure == "detection"]
+        wide = part.pivot_table(index="seed", columns="method", values="value")
+        return paired_interval((wide.fedccea - wide["loo-retrained"]).to_numpy())
+
+    def gap_by_another_seed(self) -> Interval:
+        """How much more retraining, by another seed, agrees with the truth than values by loss."""
+        again = other_seed(self)["agreement"]
+        return paired_interval((again["proxy-retrained"] - again["exact-loss"]).to_numpy())
+
+    def without_worst(self, which: str) -> Interval:
+        """Points that go with the worst fifth where there are bad clients, or all are sound."""
+        worst = self.units("worth.worst")["loo-loss"]
+        bad = worst.index.isin(self.units("detection").index)
+        return mean_interval(worst[bad if which == "bad" else ~bad].to_numpy())
+
+    def by_size(self, scenario: str, weights: str) -> Interval:
+        """Return :func:`by_weights` of all rounds."""
+        return by_weights(sizes(), scenario, weights)
+
 
 # ------------------------------------------------------------------ other records of the arena
 
@@ -227,31 +249,6 @@ def costs() -> dict[str, dict[str, float]]:
 # ---------------------------------------------------------------------------- what pages quote
 
 
-def fedccea_gap(e: Evidence) -> Interval:
-    """FedCCEA less leave-one-out by retraining at finding label noise, over seeds."""
-    here = e.measures[(e.measures.measure == "detection") & (e.measures.scenario == "label-noise")]
-    wide = here.pivot_table(index="seed", columns="method", values="value")
-    return paired_interval((wide.fedccea - wide["loo-retrained"]).to_numpy())
-
-
-def gap_by_another_seed(e: Evidence) -> Interval:
-    """Sampled retraining less exact values by loss at agreeing with retraining, by another seed."""
-    again = other_seed(e)["agreement"]
-    return paired_interval((again["proxy-retrained"] - again["exact-loss"]).to_numpy())
-
-
-def without_worst(e: Evidence, which: str) -> Interval:
-    """Points that go with the worst fifth where there are bad clients, or where all are sound."""
-    worst = e.units("worth.worst")["loo-loss"]
-    bad = worst.index.isin(e.units("detection").index)
-    return mean_interval(worst[bad if which == "bad" else ~bad].to_numpy())
-
-
-def by_size(e: Evidence, scenario: str, weights: str) -> Interval:
-    """As :func:`by_weights`, of all rounds."""
-    return by_weights(sizes(), scenario, weights)
-
-
 def alarms(e: Evidence) -> dict[str, float]:
     """Shares of sound clients below zero by leave-one-out by loss, by what was planted."""
     alarm = e.units("detection.alarm")
@@ -290,9 +287,7 @@ def numbers(e: Evidence) -> dict[str, str | int]:
     }
     quoted: Any
     for quoted in pd.read_csv(QUOTED, keep_default_na=False).itertuples():
-        own = globals().get(quoted.number)
-        number = partial(own, e) if own is not None else getattr(e, quoted.number)
-        cut: Interval = number(*quoted.of.split())
+        cut: Interval = getattr(e, quoted.number)(*quoted.of.split())
         alone = f"{cut.mean:{quoted.sign}.{quoted.digits}f}"
         whole = cut.text(quoted.digits, signed=bool(quoted.sign))
         found[quoted.name] = alone if quoted.name.endswith("-mean") else whole
