@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -132,7 +132,7 @@ class World:
         )
         return seen, history
 
-    def judge(self, utility: Literal["accuracy", "negative_loss", "class_accuracy"]) -> Evaluator:
+    def judge(self, utility: Any) -> Evaluator:
         """A utility on the server's validation images."""
         f = self.federation
         return Evaluator(self.model, f.x_val, f.y_val, utility, device="cpu")
@@ -260,7 +260,7 @@ class View:
 
     def _counting(self, utility: str) -> Evaluator:
         """Return an evaluator whose models are counted."""
-        judge = self._world.judge(cast(Any, utility))
+        judge = self._world.judge(utility)
         evaluate = judge.utilities
 
         def counted(rows: Any) -> FloatArray:

@@ -20,7 +20,7 @@ from fedkit.estimators import (
     TruncatedMonteCarlo,
     estimate,
 )
-from fedkit.games import airport, all_coalitions, table_game, tabulate
+from fedkit.games import airport, table_game, tabulate
 from fedkit.games.exact import banzhaf, beta_shapley, semivalue, shapley
 from fedkit.methods.fedowen import OwenSampling
 
@@ -67,22 +67,6 @@ def test_unbiased_with_honest_standard_errors(name):
     values, errors = run(estimator, budget)
     assert_unbiased(values, target(GAME))
     assert_calibrated(values, errors, target(GAME), conservative)
-
-
-@pytest.mark.parametrize("levels", [1, 2, 3, 4, 5, 7, 10])
-@pytest.mark.parametrize("antithetic", [True, False])
-def test_strata_are_unbiased_at_every_number(levels, antithetic):
-    estimator = MultilinearSampling(levels=levels, antithetic=antithetic, draws=2)
-    values, _ = run(estimator, None)
-    assert_unbiased(values, shapley(GAME).values)
-
-
-@pytest.mark.parametrize("budget", [4, 5, 6])
-def test_walks_of_nobody_are_free_and_count(budget):
-    """Half of one player's masks are empty: left out where calls are spent, values rise by 12%."""
-    game = table_game([0.0, 1.0])
-    values, _ = run(OwenSampling(2, eta=None), budget, game=game, repeats=2000)
-    assert_unbiased(values, [0.75])
 
 
 @pytest.mark.parametrize(
@@ -142,28 +126,6 @@ def test_a_budget_that_cuts_walks_keeps_the_mean(estimator, count, budgets):
         assert_unbiased(values, target)
 
 
-def late_burden():
-    """Additive: +0.6, +0.6, -0.2.  Once both helpers are in, v = 1.2 exceeds v(N) = 1."""
-    return table_game(all_coalitions(3) @ np.array([0.6, 0.6, -0.2]))
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        OwenSampling(1, draws=30, eta=0.1),
-        TruncatedMonteCarlo(0.25, walks=30),
-        GTGShapley(0.25, 0.0, walks=30),
-        TruncatedMonteCarlo(0.25, 30, from_zero=True),
-    ],
-    ids=repr,
-)
-def test_truncation_spares_the_late_player_a_loss(estimator):
-    # the burden comes last in a third of the walks, and is then not looked at
-    values, _ = run(estimator, None, game=late_burden(), repeats=120)
-    assert_unbiased(values[:, 2], -0.2 * 2 / 3)
-    np.testing.assert_allclose(values[:, :2], 0.6, atol=1e-12)
-
-
 def test_gtg_stops_by_its_rule_and_cap():
     small = estimate(GAME, GTGShapley())
     assert 30 < small.info["walks"] <= GTGShapley().cap(N) == 51
@@ -201,13 +163,6 @@ def test_gtg_sweeps_let_each_player_lead_once():
 
 def noise(n: int, seed: int = 0) -> fk.Game:
     return table_game(np.random.default_rng(seed).normal(size=2**n))
-
-
-@pytest.mark.parametrize("n", [5, 7, 8])  # sizes that divide n, that do not, and halves
-def test_every_single_round_is_unbiased(n):
-    game = noise(n, n)
-    values, _ = run(ComplementarySampling(1), None, game=game, repeats=400)
-    assert_unbiased(values, shapley(game).values)
 
 
 def test_both_sides_of_a_pair_are_asked_for_together_and_paid_once():

@@ -103,17 +103,6 @@ def test_who_weighs_nothing_may_overflow(problem):
     assert found[0].item() > 0.3  # it has learnt
 
 
-def test_sizes_are_uniform_shares_and_grow_by_prefix():
-    sizes = np.array([100, 300, 50])
-    drawn = sample_sizes(sizes, 200, 10, seed=3)
-    shares = drawn / sizes
-    assert (drawn < sizes).all()
-    error = 4.5 * np.sqrt(1 / 12 / 2000)
-    np.testing.assert_allclose(shares.mean(axis=(0, 1)), 0.5, atol=error + 0.02)
-    np.testing.assert_array_equal(drawn[:5], sample_sizes(sizes, 5, 10, seed=3))
-    assert not np.array_equal(drawn[0], drawn[1])
-
-
 def test_inputs_are_padded_as_in_figure_3():
     sizes = np.arange(1, 13, dtype=float).reshape(2, 3, 2)
     inputs = padded_inputs(sizes)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from rounding import assert_close, assert_trained_alike
-from toyrounds import a_round
 
 import fedkit as fk
 from fedkit import estimators as est
@@ -190,13 +189,6 @@ def test_labels_beyond_the_classes_of_an_attack_are_refused():
             toy().with_transforms({2: attack}).client_data(2)
 
 
-def test_replicates_share_a_test_set_where_its_labels_are_the_same_too():
-    a, b = toy(), toy()
-    b = replace(b, x_test=a.x_test, y_test=(a.y_test + 1) % 3)
-    both = run([a, b], MLP, OWEN, PLAN, [1, 2]).final_accuracy()
-    assert both[2] == run([b], MLP, OWEN, PLAN, [2]).final_accuracy()[2]
-
-
 def test_a_probe_gives_numbers_by_name():
     def sizes(r, valuation):
         return {"k": np.int64(len(r.participants))}
@@ -361,20 +353,6 @@ def test_values_that_are_none_are_refused(given, words):
         run([toy()], MLP, strategy, PLAN, [1])
 
 
-def test_class_cosine_by_the_written_out_formula():
-    r = a_round()
-    weight, bias = r.architecture.last_layer(r.updates)
-    rows = np.concatenate([weight.numpy(), bias.numpy()[..., None]], axis=2).astype(float)
-    expected = []
-    for own in rows:
-        cosines = []
-        for c in range(10):
-            mean = sum(n * other[c] for n, other in zip(r.sizes, rows, strict=True))
-            cosines.append(own[c] @ mean / (np.linalg.norm(own[c]) * np.linalg.norm(mean)))
-        expected.append(np.mean(cosines))
-    assert ClassCosine()([r])[0].values == pytest.approx(expected, abs=1e-6)
-
-
 def test_a_step_may_write_into_the_model_that_it_keeps():
     class Step:
         def __call__(self, r, valuation, clients):
@@ -499,18 +477,3 @@ def test_a_total_refuses_what_is_no_sum_of_independent_rounds():
             call()
     other = fk.estimate(game, est.PermutationSampling(), 6, seed=1)
     assert fk.total([alike[0], other, exact[0]]).evaluations == alike[0].evaluations * 2 + 8
-
-
-def test_totals_have_intervals_only_where_their_rounds_have():
-    game = fk.airport([1.0, 2.0, 4.0, 8.0, 9.0])
-    few, enough = (fk.estimate(game, fk.PermutationSampling(), calls, seed=0, count="calls")
-                   for calls in (30, 300))  # fmt: skip
-    for rounds, told in (([few, few], False), ([enough, few], False), ([enough, enough], True)):
-        history = fk.History()
-        for t, v in enumerate(rounds, 1):
-            row = {"seed": 0, "round": t, "accuracy": 0.5}
-            history.add(row, np.arange(5), v, np.ones(5) / 5, last=t == 2)
-        total = history.contributions()
-        assert total.has_intervals is told
-    freedom = enough.degrees_of_freedom[0]  # two equal rounds have twice as many
-    assert total.degrees_of_freedom[0] == pytest.approx(2 * freedom)

@@ -131,48 +131,6 @@ def test_values_accumulate_with_decay_and_start_from_the_query():
     np.testing.assert_allclose(clients.values, [[0, 1], [5.2, 1.8], [4, 5], [3.6, 8.2]])
 
 
-def kept(rule, *found):
-    """Which coresets of rounds and accuracies the rule keeps."""
-    clients, told = table(), []
-    for t, accuracy in found:
-        clients.round = t
-        rule(clients, np.array([0]), valuation([[1, 1]], accuracy=(accuracy, accuracy)))
-        told.append(bool(clients.memory["coreset kept"]))
-    return told
-
-
-def test_a_coreset_much_worse_than_the_last_is_discarded():
-    rule = Accumulate(tolerance=(3.0, 0.1), rounds=11, against="kept")
-    assert rule.threshold(0) == pytest.approx(3.0)
-    assert rule.threshold(5) == pytest.approx(np.sqrt(0.3))
-    assert rule.threshold(10) == rule.threshold(99) == pytest.approx(0.1)
-    found = ((1, 0.80), (2, 0.79), (9, 0.785), (10, 0.7899), (11, 0.7891))
-    # from 80 to 79 points is within 1.5; 78.5 is not; 78.99 and 78.91 are within 0.1 of 79
-    assert kept(rule, *found) == [True, True, False, True, True]
-    found = ((9, 0.80), (10, 0.70), (11, 0.71))
-    assert kept(rule, *found) == [True, False, False]
-    # against the coreset as found a discarded one is forgotten after a round
-    assert kept(Accumulate(rounds=11), *found) == [True, False, True]
-    # worse by the threshold is not worse by more
-    assert kept(Accumulate(tolerance=(25.0, 25.0)), (1, 0.75), (2, 0.5)) == [True, True]
-
-
-def test_weights_of_the_two_readings():
-    class R:
-        sizes = np.array([10, 30, 60])
-        average = staticmethod(np.asarray)
-
-    clients = table()
-    clients.memory["coreset kept"] = np.array(1.0)
-    v = valuation(np.ones((3, 2)), coreset=[True, False, True])
-    np.testing.assert_allclose(CoresetWeights("all")(R, v, clients), [0.1, 0.3, 0.6])
-    np.testing.assert_allclose(CoresetWeights()(R, v, clients), [1 / 7, 0, 6 / 7])
-    clients.memory["coreset kept"] = np.array(0.0)
-    assert CoresetWeights()(R, v, clients).tolist() == [0, 0, 0]
-    first = valuation(np.ones((3, 2)), initial=True)
-    assert CoresetWeights()(R, first, clients).tolist() == [0, 0, 0]
-
-
 def test_selection_survives_huge_scores_and_asks_everybody_first():
     clients = table()
     clients.sizes[2] = 0

@@ -11,7 +11,7 @@ from toyrounds import a_round
 import fedkit as fk
 from fedkit.federated.adversaries import LabelFlip
 from fedkit.federated.rounds import ClientTable
-from fedkit.methods.baselines import CosineValues, OracleWeights, RunningCosine, cosine_game
+from fedkit.methods.baselines import OracleWeights, RunningCosine, cosine_game
 from fedkit.methods.fedtsv import (
     UTILITIES,
     ContributionWeights,
@@ -116,23 +116,6 @@ def test_exact_values_say_whose_own_update_beats_standing_still():
     d = reference_updates([r])[0]
     nearer = (r.updates - d).norm(dim=1) < d.norm()
     assert v.info["closer"].tolist() == nearer.tolist()
-
-
-def test_cosine_values_by_hand():
-    updates = torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
-    plain = cosine_game(gram_matrix(updates))
-    total = updates.sum(dim=0).numpy()
-    for c, v in zip(fk.all_coalitions(3), plain(fk.all_coalitions(3)), strict=True):
-        mine = updates.numpy()[c].sum(axis=0)
-        length = np.linalg.norm(mine) * np.linalg.norm(total)
-        assert v == pytest.approx(mine @ total / length if length else 0.0)
-    r = replace(a_round(), updates=updates)
-    near = CosineValues()([r])[0].values  # equal lengths: both at 45 degrees to the mean
-    np.testing.assert_allclose(near, [np.sqrt(0.5), np.sqrt(0.5), 0.0])
-    loud = CosineValues(normalised=False)([r])[0].values
-    np.testing.assert_allclose(loud, [3 / np.sqrt(10), 1 / np.sqrt(10), 0.0])
-    exact = CosineValues(exact=True)([r])[0].values
-    np.testing.assert_allclose(exact, [0.5, 0.5, 0.0], atol=1e-12)
 
 
 def table(values):
