@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from fedkit.intervals import Interval, holm, paired_interval, paired_p_value, settled
-from reproduction.claims import load_claims
+from reproduction.claims import Claims, load_claims
 from reproduction.plugins import is_plugin
 from reproduction.records import Record, Store
 from reproduction.verdicts import join
@@ -49,15 +49,37 @@ class Evaluation:
         return where(self.store.series(self.paper, experiment, profile or self.records), **settings)
 
     @cached_property
+    def entries(self) -> Claims:
+        """The claims themselves, with the printed tables."""
+        return load_claims(self.paper)
+
+    @cached_property
     def claims(self) -> Any:
         """All claims with their verdicts, by name."""
-        found = join(load_claims(self.paper), self.store, profile=self.records)
+        found = join(self.entries, self.store, profile=self.records)
         return found.set_index("claim", drop=False)
 
-    def printed(self, cell: str) -> float:
+    @cached_property
+    def _printed(self) -> dict[str, float]:
+        return {c.id: np.nan if c.number is None else c.number for c in self.entries.claims}
+
+    def printed(self, claim: str) -> float:
         """Return a number of the paper; NaN where it has none."""
-        name = f"{self.paper}.{cell}"
-        return float(self.claims.paper[name]) if name in self.claims.index else np.nan
+        return self._printed.get(f"{self.paper}.{claim}", np.nan)
+
+    def ours(self, claim: str) -> Interval:
+        """Return our number for a claim."""
+        return measured(self.claims.loc[f"{self.paper}.{claim}"])
+
+
+def measured(claim: Any) -> Interval:
+    """Our number for a claim, a row of :func:`reproduction.verdicts.join`."""
+    return Interval(claim["mean"], claim["low"], claim["high"], int(claim["seeds"]))
+
+
+def view(made: Callable[[Any], Any]) -> Any:
+    """Make what an evaluation works out once, when it is first asked for."""
+    return cached_property(made)
 
 
 def where(frame: pd.DataFrame, **settings: Any) -> pd.DataFrame:
@@ -104,6 +126,13 @@ def intervals(
         for key, row in rows.items():
             row["paper"] = printed.get(key, np.nan)
     return table(rows)
+
+
+def texts(
+    cuts: Mapping[Any, Mapping[Any, Interval]], digits: int = 1, signed: bool = False
+) -> pd.DataFrame:
+    """Write intervals by column and row as a table of texts."""
+    return pd.DataFrame(cuts).map(lambda cut: cut.text(digits, signed=signed))
 
 
 def told(cuts: Mapping[str, Interval], digits: int, signed: bool = False) -> dict[str, str]:

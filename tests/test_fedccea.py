@@ -7,23 +7,14 @@ import pytest
 from rounding import assert_close
 
 import fedkit as fk
-from fedkit.federated.retraining import InOrder, train_with_sizes
-from fedkit.learning.training import train_clients
 from fedkit.methods import optimisers
-from fedkit.methods.fedccea import Fit, Simulations, contribution_index, fit_aam
+from fedkit.methods.fedccea import Fit, contribution_index, fit_aam
 from reproduction.fedccea import experiments as n
 from reproduction.fedccea import run as runs
 from reproduction.fedccea import valuing as fits
 from reproduction.fedccea.experiments import Setting
 from reproduction.fedccea.run import TIE_ORDERS, curve_metrics, removal_curves
-from reproduction.fedccea.valuing import (
-    Tally,
-    Valued,
-    federation,
-    halves,
-    truncated_walks,
-    value_clients,
-)
+from reproduction.fedccea.valuing import Tally, federation, truncated_walks, value_clients
 from reproduction.records import Cell
 
 BASE = Setting(
@@ -99,17 +90,6 @@ def test_a_run_measures_what_the_tables_show(result):
     assert "area.size" not in metrics  # all sizes are equal, so nobody is ranked
 
 
-def test_dealt_qualities_stand_beside_the_same_learnt_ones(result):
-    found = run(runs.run_dealt)["metrics"]
-    same = dict(zip(("learnt", "learnt-connected", "amounts"), n.PARTIAL, strict=True))
-    for here, there in same.items():
-        for name in ("area", "lost40"):
-            expected = result["metrics"][f"{name}.{there}"]
-            assert found[f"{name}.{here}"] == pytest.approx(expected)
-    for end in n.ENDS.values():
-        assert len({found[f"area.dealt{end}{k}"] for k in range(n.DEALS)}) > 1
-
-
 def test_trainings_at_scale_are_kept_and_change_nothing(result, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDKIT_RESULTS", str(tmp_path))
     again = run(runs.run_valued, profile="laptop")
@@ -138,14 +118,6 @@ def test_distributions_and_noise_are_those_of_the_paper():
         changed = (x != f.x[rows]).flatten(1).any(dim=1).float().mean()
         assert changed == pytest.approx(0.2, abs=0.02)
         assert (y != f.y[rows]).float().mean() == pytest.approx(relabelled, abs=0.05)
-
-
-def test_test_images_are_split_in_halves():
-    f = federation(BASE, 0)
-    parts = halves(f, 0)
-    rows = [sorted(tuple(x.flatten().tolist()) for x in part.x_test) for part in (f, *parts)]
-    assert abs(len(rows[1]) - len(rows[2])) <= 1
-    assert sorted(rows[1] + rows[2]) == rows[0]
 
 
 # Values at equal cost
@@ -195,7 +167,7 @@ def test_walks_cost_what_the_simulations_cost():
 def given(game, values, **others):
     """Values of all methods, alike but for the others."""
     alike = dict.fromkeys((*n.METHODS, *n.READINGS, *n.CONTROLS), values)
-    return Valued(alike | others, {}, None, {}, game, {})
+    return fits.Values(alike | others, game)
 
 
 def test_ties_go_in_random_order():
@@ -244,89 +216,3 @@ def test_areas_and_random_orders_by_hand():
     # all alike by the rule for nobody: that is no finding of "no zeros"
     assert (index["adam"] == 0.25).all()
     assert np.isnan([metrics[f"{k}.adam"] for k in ("zeros", "smallest", "excluded")]).all()
-
-
-# How the fits are compared with one another and with chance
-
-
-def test_the_same_round_is_found_and_chance_is_told_from_it():
-    rng = np.random.default_rng(0)
-    sizes = rng.random((30, 4, 3))
-    slope = np.array([0.3, 0.0, 0.1])
-    noise = 0.01 * rng.standard_normal((30, 4))
-    last = Simulations(sizes, np.linspace(0.1, 0.5, 4) + sizes @ slope + noise)
-    found, share = fits.same_round(last)
-    np.testing.assert_allclose(found, slope, atol=0.02)
-    assert share > 0.9
-    assert fits.same_round(Simulations(rng.random((30, 4, 3)), last.accuracy))[1] < 0.1
-    lasting = 0.1 + 0.2 * np.cumsum(sizes @ slope, axis=1) + noise
-    for sims, low, high in (
-        (Simulations(sizes, lasting), 0.05, 0.05),
-        (Simulations(rng.random((30, 4, 3)), lasting), 0.1, 1.0),
-    ):
-        share = fits.explained(sims, fits.fit_aam(sims, seed=0))["explained"]
-        chance = fits.by_chance(sims, share, 0)
-        assert low <= chance["explained.p"] <= high
-        assert 0 < chance["explained.chance"] < 0.5
-
-
-def test_explained_and_missed_by_hand():
-    accuracy = np.array([[0.1, 0.5], [0.3, 0.7]])
-    sims = Simulations(np.ones((2, 2, 1)), accuracy)
-    fit = Fit(np.ones(1), [0.05**2], accuracy + [[0.01, 0.02]] * 2)
-    by_hand = {"aam_error": 5.0, "round_error": 10.0, "explained": 0.75}
-    assert fits.explained(sims, fit) == pytest.approx(by_hand)
-    assert fits.misses(sims, fit)["middle"] == pytest.approx([1.0, 2.0])
-
-
-def test_simulations_that_no_fit_has_seen_tell_knowledge_from_fitting():
-    rng = np.random.default_rng(0)
-    sizes = rng.random((60, 6, 4))
-    drift, noise = np.linspace(0.3, 0.6, 6), 0.01 * rng.standard_normal((60, 6))
-    kept = 0.3 ** np.subtract.outer(np.arange(6), np.arange(6)) * np.tri(6)
-    fading = np.einsum("qr,sri,i->sq", kept, sizes, np.array([0.0, 0.02, 0.05, 0.1]))
-    known = fits.unseen(Simulations(sizes, drift + fading + noise), 0)
-    assert known["unseen.connected"] > 0.5
-    assert known["unseen.same_round"] > 0.5
-    nothing = fits.unseen(Simulations(rng.random(sizes.shape), drift + fading + noise), 0)
-    assert max(nothing.values()) < 0
-
-
-def test_values_round_by_round_are_those_of_each_rounds_own_game():
-    s = replace(NOISY, rounds=2, tolerance=0.0, samples=None)  # unequal sizes
-    f = federation(s, 0)
-    valued = fits.value_by_rounds(s, f, 0, 2)
-    arch, (valuing, _) = fits.architecture(s, f), halves(f, 0)
-    test = fk.Evaluator(arch, valuing.x_test, valuing.y_test, "accuracy")
-    model = arch.init(fk.Streams(0).generator("model"))
-    loo, gained = np.zeros(s.clients), 0.0
-    for _ in range(s.rounds):
-        jobs = [train_clients(arch, model[None], [f.client_data(i)], s.local, [InOrder()])[0]
-                for i in range(s.clients)]  # fmt: skip
-
-        def reached(kept, jobs=jobs):
-            mean = sum(float(f.sizes[i]) * jobs[i] for i in kept) / f.sizes[kept].sum()
-            return float(test.utilities(mean[None])[0])
-
-        everybody = np.arange(s.clients)
-        loo += [reached(everybody) - reached(np.delete(everybody, i)) for i in everybody]
-        before = float(test.utilities(model[None])[0])
-        gained += reached(everybody) - before
-        model = sum(float(f.sizes[i]) * jobs[i] for i in everybody) / f.sizes.sum()
-    few = {"rtol": 0, "atol": 1.5 / len(valuing.y_test)}  # an image that rounding moves
-    np.testing.assert_allclose(valued.values["loo-rounds"], loo, **few)
-    np.testing.assert_allclose(valued.values["tmc-sv-rounds"].sum(), gained, **few)
-    # the training is the one that the other reading begins with
-    whole = f.sizes[None, None].repeat(s.rounds, axis=1)
-    there = train_with_sizes(valuing, arch, s.local, whole, seed=0)[0, -1]
-    np.testing.assert_allclose(valued.accuracy, there, **few)
-    assert valued.evaluations["tmc-sv-rounds"] > valued.evaluations["loo-rounds"]
-
-
-def test_a_cell_of_values_round_by_round_has_the_metrics_of_the_tables():
-    cell = Cell("smoke", "fedccea", "rounds", asdict(NOISY) | {"permutations": 2}, (0,))
-    (measured,) = runs.run_by_rounds(cell, "cpu", False)
-    for method in ("loo-rounds", "tmc-sv-rounds"):
-        for metric in ("zeros", "excluded", "area", "lost40", "auc", "seconds"):
-            assert f"{metric}.{method}" in measured["metrics"]
-        assert len(measured["series"][f"value.{method}"]) == NOISY.clients

@@ -1,29 +1,16 @@
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
-import torch
-from tinyrecords import records, series_of
+from tinyrecords import series_of
 
 import fedkit as fk
 from fedkit.federated.rounds import ClientTable
-from fedkit.learning.evaluation import Evaluator
 from reproduction.common import chance_above
-from reproduction.experiments import get
 from reproduction.fedtsv import findings
 from reproduction.fedtsv import run as paper
-from reproduction.fedtsv.experiments import BASES
-from reproduction.fedtsv.findings import (
-    EVEN,
-    LOUD,
-    SLOW,
-    over_rounds,
-    study,
-    study_text,
-    weights_table,
-)
-from reproduction.fedtsv.run import final_weights, round_metrics
+from reproduction.fedtsv.findings import EVEN, LOUD, SLOW
+from reproduction.fedtsv.run import final_weights
 
 BASE = paper.Setting(
     "tsv", "digits", "digits", model="mlp-8", clients=12, skewed=2, malicious=3, rounds=6,
@@ -42,65 +29,6 @@ def test_a_federation_is_what_the_paper_describes():
     truth = [f.y[f.clients[i]] for i in np.flatnonzero(kinds == 2)]
     assert all((a != b).all() for a, b in zip(liars, truth, strict=True))
     assert (f.client_data(0)[1] == f.y[f.clients[0]]).all()
-
-
-def rounds_of(s):
-    """The rounds of a run with everybody, as the server sees them."""
-    seen = []
-    s = replace(s, participants=12)
-    paper.simulate(s, [paper.federation(s, 0)], [0], probe=lambda r, v: seen.append((r, v)) or {})
-    return seen
-
-
-def test_even_updates_are_equally_long_also_where_liars_are_loud():
-    s = replace(BASE, method="fedavg", even=True, scale=10.0, rounds=2)
-    even = [r.updates.norm(dim=1) for r, _ in rounds_of(s)]
-    for lengths in even:
-        torch.testing.assert_close(lengths, lengths[:1].expand(12))
-    cut = rounds_of(replace(s, even="clip", rounds=1))[0][0].updates.norm(dim=1)
-    torch.testing.assert_close(cut.max(), even[0][0])
-    assert (cut < 0.99 * cut.max()).any()
-
-
-@pytest.mark.parametrize(
-    ("method", "utility"), [("loo", "accuracy"), ("loo-loss", "negative_loss")]
-)
-def test_leave_one_out_by_loss_asks_for_the_validation_loss(method, utility):
-    s = replace(BASE, method=method, rounds=1)
-    f, (r, v) = paper.federation(s, 0), rounds_of(s)[0]
-    judge = Evaluator(r.architecture, f.x_val, f.y_val, utility)
-    mean = r.base + r.updates.mean(dim=0)
-    without = r.base + (r.updates.sum(dim=0) - r.updates) / (len(r.updates) - 1)
-    whole = judge.utilities(mean[None])[0]
-    gone = whole - judge.utilities(without)  # differences of numbers of this size
-    np.testing.assert_allclose(v.values, gone, rtol=0, atol=1e-5 * abs(whole))
-
-
-def test_what_goes_on_in_the_rounds_by_hand():
-    s = replace(BASE, clients=4, skewed=1, malicious=1, rounds=4)  # kinds 0, 0, 1, 2
-    rows = [  # round, client, value, weight
-        (1, 0, 0.4, 0.9), (1, 3, -0.2, 0.1), (2, 1, 0.2, 0.5), (2, 2, 0.1, 0.5),
-        (3, 0, 0.3, 0.8), (3, 3, 0.1, 0.2), (4, 2, -0.3, 0.5), (4, 3, -0.5, 0.5),
-    ]  # fmt: skip
-    clients = pd.DataFrame(rows, columns=["round", "client", "value", "weight"])
-    nan = float("nan")
-    noted = [(0, 1.0, 3.0, 0), (0, 1.0, nan, 0), (0, 2.0, 8.0, 40), (1, nan, 1.0, 60)]
-    names = ["fallback", "length_iid", "length_malicious", "reach"]
-    notes = pd.DataFrame(noted, columns=names).assign(closer=0.5)
-    found = round_metrics(s, clients, notes)
-    assert found["weight_malicious"] == pytest.approx(35)
-    assert found["reach_malicious"] == pytest.approx(50)
-    assert found["fallback_malicious"] == pytest.approx(100 * 0.5 / 0.7)
-    assert (found["fallback.first"], found["fallback.second"]) == (0, 50)
-    assert found["length.malicious-iid.first"] == 3
-    assert found["length.malicious-iid.second"] == 4
-    assert found["value.iid.first"] == pytest.approx(0.3)
-    assert found["closer.iid.first"] == pytest.approx(50)
-    assert found["value.malicious.second"] == pytest.approx(-0.2)
-    assert found["value.skewed.first"] == pytest.approx(0.1)
-    other = round_metrics(s, clients, notes.assign(fallback=nan))
-    assert np.isnan(other["fallback_malicious"])
-    assert np.isnan(other["fallback.second"])
 
 
 def test_final_weights():
@@ -124,19 +52,6 @@ def test_the_ready_made_strategy_is_that_of_the_paper():
     assert fk.FedTSV().strategy() == paper.strategy(BASE)
 
 
-# timings
-
-
-def test_weights_tell_less_than_scores_and_ties_count_half():
-    kinds, weights = [0, 0, 0, 1, 2, 2], [60.0, 40, 0, 0, 0, 0]
-    named = {"kind": [kinds] * 2, "weight": [weights] * 2, "loss": [[1.0]] * 2}
-    row = weights_table(series_of([({"method": "tsv"}, named)])).loc["FedTSV (exact)"]
-    assert row["iid above malicious"].startswith("0.83")  # (2 + 2 + 1/2 + 1/2) / 6
-    assert row["skewed above malicious"].startswith("0.50")
-    assert row["zero weight, iid (%)"].startswith("33")
-    assert row["zero weight, malicious (%)"].startswith("100")
-
-
 def test_curves_are_compared_by_seed_and_round():
     losses = {"loss_round": [[0, 3]] * 2, "weight": [[1.0]] * 2}
     fedavg = {"round": [[2, 4]] * 2, "accuracy": [[50.0, 60], [70.0, 90]]}
@@ -147,45 +62,14 @@ def test_curves_are_compared_by_seed_and_round():
             ({"method": "tsv"}, {**tsv, **losses, "loss": [[2.0, 0.7], [1.5, 0.25]]}),
         ]
     )
-    plain = over_rounds(series, ["fedavg", "tsv"])
+    plain = findings.over_rounds(series, ["fedavg", "tsv"])
     assert len(plain) == 8
     assert plain.accuracy.sum() == 50 + 60 + 70 + 90 + 51 + 63 + 72 + 91
-    ahead = over_rounds(series, ["fedavg", "tsv"], "fedavg")
+    ahead = findings.over_rounds(series, ["fedavg", "tsv"], "fedavg")
     assert set(ahead.method) == {"FedTSV (exact)"}
     assert ahead.accuracy.tolist()[:3] == [1, 3, 2]
     assert np.isnan(ahead.accuracy.iloc[3])  # tested after another round
     assert ahead.loss.tolist() == pytest.approx([0, -0.3, 0, -0.25])
-
-
-def test_the_study_counts_clients_of_weight_zero():
-    """By hand: two seeds of the runs of Figure 1, of which one lacks the second method."""
-    place = {**asdict(BASES["paper"][0]), "dataset": "mnist"}
-    tsv, cgsv = ({**place, "method": method} for method in ("tsv", "cgsv"))
-    frame = records(
-        [
-            (tsv, {"accuracy_late": [90.0, 92.0], "auc.iid-malicious": [1.0]}),
-            (cgsv, {"accuracy_late": [95.0]}),
-        ]
-    )
-    weights = {"kind": [[0, 0, 1, 2]] * 2, "weight": [[60.0, 0, 40, 0], [0.0, 0, 0, 100]]}
-    series = series_of([(tsv, weights)])
-    table = study(pd.concat([frame, frame]), pd.concat([series, series]))  # twice counts once
-    row, words = table.loc["as in Figure 1"], study_text(table).loc["as in Figure 1"]
-    assert row["seeds"] == 2
-    assert row["IID of weight zero (%)"].mean == 75
-    assert row["by weight, IID above malicious"].mean == pytest.approx((0.75 + 0) / 2)
-    assert (row["CGSV"].n, row["LOO"].n) == (1, 0)
-    assert (words["CGSV"], words["LOO"], words["seeds"]) == ("95.0", "–", "2")
-
-
-def test_fifty_seeds_go_on_where_ten_are_on_record():
-    figures = get("fedtsv", "figures")
-    ten = set(figures.cells("paper", range(10)))
-    declared = {c for c in figures.cells("paper") if c.settings["dataset"] == "mnist"}
-    fifty = {c for c in figures.cells("paper", range(50)) if c.settings["dataset"] == "mnist"}
-    assert {c for c in ten if c.settings["dataset"] == "mnist"} < fifty
-    assert declared == fifty  # they are planned
-    assert {len(c.seeds) for c in fifty} == {10}
 
 
 # what the pages say, from the committed records

@@ -1,18 +1,14 @@
 """Federated recommendation: selection, shares, scores and tables by hand, on a made-up matrix."""
 
-from dataclasses import asdict, replace
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
-from tinyrecords import records, series_of
 
 from fedkit.datasets import MovieLens, made_up_ratings
 from fedkit.streams import Streams
-from reproduction.experiments import get
-from reproduction.fedvalue import findings, recommendation
-from reproduction.fedvalue.experiments import MILD, PLACES, STRATEGIES, Case
+from reproduction.fedvalue.experiments import Case
 from reproduction.fedvalue.recommendation import (
     Recommender,
     affordable,
@@ -20,11 +16,9 @@ from reproduction.fedvalue.recommendation import (
     forward_selection,
     greedy,
     odd_share,
-    play,
     prices,
     values,
 )
-from reproduction.records import Cell
 
 DATA = made_up_ratings()
 SMALL = Case(movies=8, low=0.02, high=0.2)
@@ -66,14 +60,6 @@ def test_prices_what_they_afford_and_shares_of_odd_parties():
     assert odd_share({0b011: 0.5, 0b100: 0.5}, odd) == pytest.approx(0.25)
     assert odd_share({0b001: 1.0}, odd) == 1.0
     assert odd_share({0: 1.0}, odd) == 0.0  # nobody is paid
-
-
-def test_bad_input_is_refused():
-    alike = MovieLens("x", np.ones((50, 60), np.uint8), np.zeros((50, 3), int))
-    with pytest.raises(ValueError, match="300 movies are too few"):
-        configure(DATA, replace(SMALL, movies=250), 0)
-    with pytest.raises(ValueError, match="same label"):
-        configure(alike, replace(SMALL, low=0.1), 0)
 
 
 def test_a_repetition_is_of_its_seed_and_scenarios_share_their_draws():
@@ -126,84 +112,11 @@ class Known:
         return 0.0, {0b001: 0.6, 0b010: 0.5, 0b100: 0.7, 0b101: 0.7, 0b110: 0.8}.get(mask, 0.9)
 
 
-def test_the_cells():
-    cells = get("fedvalue", "recommendation").cells("paper")
-    assert len(cells) == len({c.key for c in cells}) == 28
-    assert all(c.seeds == tuple(range(20)) for c in cells)
-    more = get("fedvalue", "gender_age").cells("paper")
-    assert {c.settings["demographics"] for c in more} == {"gender-age"}
-    assert len({c.key for c in more}) == len(more) == 18 * 10  # twenty of 200 repetitions in each
-    asked_for = get("fedvalue", "recommendation").cells("paper", range(200))
-    assert {*cells} < {*asked_for}  # what is on record is part of more seeds
-    assert len(asked_for) == 280
-
-
-@pytest.mark.parametrize("redundancy", ["own", "copy"])
-def test_gender_and_age_alone_leave_out_the_occupation_everywhere(redundancy):
-    case = replace(SMALL, scenario="redundant", ratio=0.4, redundancy=redundancy)
-    alone = configure(DATA, replace(case, demographics="gender-age"), 1)
-    with_work = configure(DATA, case, 1)
-    assert np.array_equal(alone.demographics, DATA.demographics[:, :2])
-    assert np.array_equal(with_work.demographics, DATA.demographics)
-    assert np.array_equal(alone.label, with_work.label)
-    for party, odd in enumerate(alone.odd):
-        if odd and redundancy == "copy":
-            assert np.array_equal(alone.features[party], DATA.demographics[:, :2])
-        else:
-            assert np.array_equal(alone.features[party], with_work.features[party])
-
-
 def test_forward_selection_by_hand():
     assert forward_selection(Known(), ints(1, 1, 1), 1) == 0b100
     assert forward_selection(Known(), ints(1, 1, 1), 2) == 0b110
     assert forward_selection(Known(), ints(1, 1, 2), 1) == 0b001  # the best is too dear
     assert forward_selection(Known(), ints(2, 2, 2), 1) == 0
-
-
-def test_a_repetition_end_to_end(monkeypatch):
-    trained = []
-    chance = Recommender.chance
-    monkeypatch.setattr(Recommender, "chance", lambda *a: trained.append(1) or chance(*a))
-    case = replace(SMALL, scenario="free-riders", candidates=3, trees_rounds=5, trees_depth=2)
-    one = play(DATA, case, 0)
-    assert len(trained) <= 8 + 7  # each set at most once on test users and once held out
-    m = one["metrics"]
-    assert m["auc.fix.3.fedvalue"] == pytest.approx(m["auc.all"])
-    assert m["lead.auc.var.1"] == m["auc.var.1.fedvalue"] - m["auc.var.1.vf-ps"]
-    assert m["spent.var.1.volume"] == 1.0  # high volume is too dear, a low one is not
-    assert m["frsp.fix.1.random"] == pytest.approx(100 / 3)
-    assert m["frsp.worst.vf-ps"] == max(m[f"frsp.{s}.{b}.vf-ps"] for s, b in PLACES)
-    # RANDOM with one alpha: each party in a third of the orders
-    nobody, alone = m["auc.none"], np.array(one["series"]["gain"])
-    assert m["auc.fix.1.random"] == pytest.approx(nobody + alone.mean())
-    for scheme, budget in PLACES:
-        best = m[f"auc.{scheme}.{budget}.hindsight"]
-        for name in (*STRATEGIES, "validated"):
-            assert m[f"auc.{scheme}.{budget}.{name}"] <= best + 1e-12
-            assert m[f"spent.{scheme}.{budget}.{name}"] <= budget
-
-
-def test_who_passes_no_test_is_not_paid(monkeypatch):
-    """Parties 1 and 3 pass; 3 is worth more, and 1 nothing once chance is taken off."""
-    case = replace(SMALL, scenario="free-riders", ratio=0.4)
-    adjusted, value = np.array([0.2, 0.05, 0.06, 0.001, 1]), np.array([0.9, 0.0, 0.8, 0.1, 0.7])
-    found = {"permutation_p_values": ("adjusted", adjusted), "mshapley_cmi": ("values", value)}
-    for name, (key, array) in found.items():
-        made = SimpleNamespace(**{key: array})
-        monkeypatch.setattr(recommendation, name, lambda *_, made=made, **__: made)
-    cell = Cell("smoke", "fedvalue", "tested", asdict(case), (0,))
-    (result,) = recommendation.run_tested(cell, None, False)
-    r, told = configure(DATA, case, 0), result["metrics"]
-    alone = Recommender(case, r)
-    for scheme, budget in PLACES:
-        dear = int(prices(r.high, scheme)[3])
-        mask = 0b1000 if dear <= budget else 0
-        assert told[f"auc.{scheme}.{budget}"] == alone.mark(mask)[1]
-        assert told[f"spent.{scheme}.{budget}"] == (dear if mask else 0)
-        assert told[f"odd.{scheme}.{budget}"] == 100 * (bool(mask) and r.odd[3])
-    assert told["passes.nobody"] == 0
-    for kind, those in {"odd": r.odd, "high": r.high & ~r.odd, "low": ~r.high & ~r.odd}.items():
-        assert told[f"passes.{kind}"] == 100 * np.mean([i in (1, 3) for i in np.flatnonzero(those)])
 
 
 def test_no_test_label_is_ever_used(monkeypatch):
@@ -235,59 +148,3 @@ def test_no_test_label_is_ever_used(monkeypatch):
     assert all(np.array_equal(one[name], two[name]) for name in one)
     everybody = values(turned, replace(SMALL, known="all"), 0)
     assert not np.array_equal(one["fedvalue"], everybody["fedvalue"])
-
-
-def frame_of(*cases):
-    """Records of cases: what each changes in the default one, and numbers per seed by metric."""
-    return records([({**asdict(Case()), **change}, numbers) for change, numbers in cases])
-
-
-def evaluation_of(*cases):
-    """An evaluation whose records are these."""
-    return findings.Evaluation(store=SimpleNamespace(frame=lambda *_: frame_of(*cases)))
-
-
-def test_rows_of_a_case_and_no_other():
-    e = evaluation_of(
-        ({}, {"auc.none": [0.5]}), ({"movies": 30}, {"auc.none": [0.7]}), (MILD, {"auc.none": [1]})
-    )
-    assert e.played(Case(dataset="ml-1m", validated=False)).value.tolist() == [0.5]
-    assert e.played(Case(movies=30)).value.tolist() == [0.7]
-    assert e.played(Case(**MILD)).value.tolist() == [1]
-    assert e.played(Case(movies=40)).empty
-
-
-def test_shares_and_leads_of_strategies():
-    frame = frame_of(({}, {
-        "frsp.fix.1.vf-ps": [0.0] * 20, "auc.fix.1.vf-ps": [0.5] * 20,
-        "auc.fix.1.fedvalue": [0.6] * 20, "auc.var.2.fedvalue": [0.8] * 20,
-        "auc.var.2.vf-ps": [0.5] * 20,
-    }))  # fmt: skip
-    none = findings.cut(frame, "frsp", "vf-ps")  # none of 20 is not never
-    assert (none.mean, round(none.high, 1)) == (0, 16.8)
-    both = findings.lead(frame, "fedvalue", "vf-ps", columns=["fix.1", "var.2"])
-    assert both.mean == pytest.approx(0.2)
-
-
-def test_readings_are_those_on_record():
-    paid = {"frsp.fix.1.fedvalue": [40.0, 60.0], "frsp.fix.1.fedvalue-corrected": [0.0, 0.0]}
-    rider = {"scenario": "free-riders"}
-    e = evaluation_of((rider, paid), ({**rider, "known": "all"}, paid))
-    found = findings.riders_by_reading(e)["mean"].unstack()
-    assert set(found.index) == {"occupation too", "occupation too, everybody's labels"}
-    assert found["FedValue"].tolist() == [50, 50]
-
-
-@pytest.mark.filterwarnings("error")
-def test_explanation_ranks_within_a_repetition():
-    parties = {"high": [0, 0, 1], "odd": [0, 1, 0], "gain": [0.1, -0.1, 0.3], "cells": [3, 2, 1],
-               "score.volume": [1, 1, 9]}  # fmt: skip
-    # the last does not vary but for rounding, so it has no rank correlation
-    scores = [[2.0, 1.0, 0.5], [3.0, 1.0, 0.5], [1.0, 1.0, 1.0 + 1e-13]]
-    named = {name: [values] * 3 for name, values in parties.items()}
-    means, ranks = findings.explained(series_of([({}, {**named, "score.fedvalue": scores})]))
-    assert means.loc["odd, low volume", "gain"] == pytest.approx(-0.1)
-    assert means.loc["low volume", "FedValue"] == pytest.approx(2)
-    cells = ranks["FedValue", "cells"]
-    assert (cells.mean, cells.low, cells.high) == pytest.approx((1, 1, 1))
-    assert ranks["FedValue", "gain"].mean == pytest.approx(-0.5)

@@ -4,26 +4,15 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from fedkit.fedvalue.protocol.attacks import ATTACKS, attempt
 from fedkit.streams import Streams
 from reproduction.experiments import get
-from reproduction.fedvalue import findings, security, tables
+from reproduction.fedvalue import security
 from reproduction.fedvalue.experiments import PROTOCOLS
 from reproduction.fedvalue.figures import sequence_diagram, server_view, watched
 from reproduction.fedvalue.security import contingency
-from reproduction.records import Store
-
-
-def test_the_profiles():
-    security = get("fedvalue", "security").cells("paper")
-    assert {c.settings["attack"] for c in security} == set(ATTACKS)
-    for name, cells, seeds in (("security", 78, 5), ("leak", 53, 10), ("scaling", 68, 3)):
-        found = get("fedvalue", name).cells("paper")
-        assert len({c.key for c in found}) == len(found) == cells
-        assert all(len(c.seeds) == seeds for c in found)
 
 
 def ends(attack, protocol, trials=6, people=80, **options):
@@ -71,52 +60,6 @@ def test_where_all_sets_are_the_cell_there_is_no_other_size():
     options = PROTOCOLS["printed"]
     end = attempt(ATTACKS["upload size"], (y, y, [y]), seed=0, **options)
     assert (end.changed, end.check) == (False, "")
-
-
-def test_growth_fits_sizes_that_every_seed_ran():
-    frame = pd.DataFrame(
-        [
-            {"seed": seed, "metric": "core_seconds", "value": 2e-6 * rows**slope,
-             "protocol": "hardened", "varied": "rows", "rows": rows}
-            for seed, slope in enumerate((1.0, 1.1, 1.2))
-            for rows in (10, 100, 1_000, 10_000, 100_000)
-            if rows < 100_000 or seed == 0
-        ]
-    )  # fmt: skip
-    e = findings.Evaluation(store=SimpleNamespace(frame=lambda *_: frame))
-    found = findings.growth(e).loc[("hardened", "rows")]
-    assert (found["from"], found["to"], found["runs"]) == (10, 10_000, 3)
-    assert found["exponent"].text() == "1.10 [0.85, 1.35]"  # 1.1 +- 4.303 * 0.1 / sqrt(3)
-
-
-def test_experiments_run_and_their_tables_read_them(tmp_path):
-    store = Store(tmp_path)
-    wanted = {
-        "security": lambda s: (
-            (
-                s["protocol"] == "printed"
-                and (s["attack"], s["high"]) in {("zeros", 9), ("best bet", 2), ("best bet", 9)}
-            )
-            or (s["data"], s["artificial_low"]) == ("cells", 400)
-        ),
-        "leak": lambda s: s["dataset"] == "wine" and s["features"] == 1 and s["level"] in (0, 2),
-        "scaling": lambda s: s["varied"] == "rows" and s["protocol"] == "hardened",
-    }
-    for name, fits in wanted.items():
-        cells = [c for c in get("fedvalue", name).cells("smoke", None) if fits(c.settings)]
-        get("fedvalue", name).execute(cells, store, progress=False)
-    e = findings.Evaluation("smoke", store)
-    assert findings.attacked(e, "printed", "zeros").mean == 0
-    known = findings.known_answers(e, "cells").loc[400]
-    assert known["smallest share f (q = 2)"] == pytest.approx(1 / 3)
-    assert known["bound (%)"] == pytest.approx(100 * (2 / 3) ** 4 * 0.75**6)
-    told = repr(tables.bets(e))
-    assert "100.0 [" in told
-    assert "100·2⁻³²" in told
-    found = findings.leaks(e, parties=3, features=1)
-    certain, guessed = (found[metric, "wine", "none", 0.0] for metric in ("certain", "guessed"))
-    assert certain.mean <= guessed.mean + 1e-9
-    assert list(findings.growth(e).index) == [("hardened", "rows")]
 
 
 @pytest.mark.filterwarnings("error")

@@ -3,13 +3,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from rounding import assert_same_answers
 
 import fedkit as fk
 from fedkit.federated.adversaries import ScaledUpdate
 from fedkit.federated.retraining import federation_game, train_with_sizes
-from fedkit.learning.models import classifier
 from fedkit.methods.fedccea import sample_sizes, simulate
 from reproduction.experiments import SIZE_LIMIT
 from reproduction.fedccea import trainings
@@ -116,21 +114,6 @@ def test_games_and_simulations_remember(problem, tmp_path, asked):
     more = simulate(f, arch, local, simulations=5, rounds=2, device="cpu", train=kept)
     np.testing.assert_array_equal(few.accuracy, more.accuracy[:3])
     assert asked[1:] == [3, 2]
-
-
-def test_two_modules_of_one_kind_have_files_of_their_own(problem, tmp_path):
-    f, _, local = problem
-    sizes, pixels = sample_sizes(f.sizes, 2, 2), int(np.prod(f.input_shape))
-    for width in (2, 12):
-        torch.manual_seed(width)
-        net = torch.nn.Sequential(
-            torch.nn.Flatten(), torch.nn.Linear(pixels, width), torch.nn.Linear(width, 10)
-        )
-        arch = classifier("Sequential", net, f.x_test)
-        plain = train_with_sizes(f, arch, local, sizes, device="cpu")
-        kept = RetrainingCache(tmp_path)(f, arch, local, sizes, device="cpu")
-        assert_same_answers(kept, plain, len(f.y_test))
-    assert len(list(tmp_path.glob("*.npz"))) == 2
 
 
 def test_a_game_of_retraining_knows_who_changes_updates(problem, tmp_path):

@@ -5,7 +5,9 @@ from snapshots.files import WRITTEN, as_text, differences, read
 from snapshots.rooms import ROOMS, listed
 
 
-@pytest.mark.parametrize("room", WRITTEN)
+@pytest.mark.parametrize(
+    "room", [pytest.param(r, marks=[pytest.mark.slow] * (r == "pages")) for r in WRITTEN]
+)
 def test_snapshot(room: str) -> None:
     told = differences(read(room), as_text(ROOMS[room]()))
     assert not told, f"{len(told)} differ: " + "; ".join(told[:5])

@@ -10,17 +10,9 @@ import numpy as np
 import pandas as pd
 
 from fedkit.plots import INK, PALETTE, Picture, finish, panels
+from reproduction.fedccea import experiments as given
 from reproduction.fedccea import findings
-from reproduction.fedccea.experiments import (
-    DATA,
-    DISTRIBUTIONS,
-    ENDS,
-    FITS,
-    LABELS,
-    METHODS,
-    PARTS,
-    setting_name,
-)
+from reproduction.fedccea.experiments import DATA, DISTRIBUTIONS, FITS, LABELS, METHODS
 from reproduction.fedccea.findings import RUN, Evaluation, intervals, of, wide
 from reproduction.figures import MARKERS, curves_with_bands, forests, looks
 from reproduction.overviews import where
@@ -36,17 +28,14 @@ def all_indices(series: pd.DataFrame) -> Picture:
     falling = clean.groupby([*RUN, "series"]).value.rank(method="first", ascending=False)
     clean = clean.assign(method=clean.series.map(names), index=100 * clean.value, place=falling)
     datasets = [d for d in DATA if d in set(clean.dataset)]
-    picture, axes = panels(max(1, len(datasets)), 3, height=0.9 + 2.3 * len(datasets), share_y=True)
-    for row, dataset in zip(axes, datasets, strict=False):
-        for axis, (distribution, title) in zip(row, DISTRIBUTIONS.items(), strict=True):
-            axis.set_title(title)
-            tidy = where(clean, dataset=dataset, distribution=distribution)
-            if len(tidy):
-                curves_with_bands(
-                    tidy, "place", "index", "method", order=list(names.values()), axis=axis,
-                    xlabel="client, by its index", within=(0, 100),
-                    ylabel=f"{DATA[dataset]}\nindex (%)" if axis is row[0] else "",
-                )  # fmt: skip
+    picture, axes = panels(len(datasets), 3, height=0.9 + 2.3 * len(datasets), share_y=True)
+    for axis, (dataset, place) in zip(axes.flat, product(datasets, DISTRIBUTIONS), strict=True):
+        axis.set_title(DISTRIBUTIONS[place])
+        curves_with_bands(
+            where(clean, dataset=dataset, distribution=place), "place", "index", "method",
+            order=list(names.values()), axis=axis, xlabel="client, by its index", within=(0, 100),
+            ylabel=f"{DATA[dataset]}\nindex (%)" if axis in axes[:, 0] else "",
+        )  # fmt: skip
     return picture
 
 
@@ -58,9 +47,9 @@ def misses(series: pd.DataFrame) -> Picture:
     """
     clean = where(series, noise="none", distribution="iid")
     datasets = [name for name in DATA if name in set(clean.dataset)]
-    picture, axes = panels(1, max(1, len(datasets)), height=3.2, share_y=True)
+    picture, axes = panels(1, len(datasets), height=3.2, share_y=True)
     look = looks([LABELS[m] for m in FITS], None)
-    for axis, dataset in zip(axes[0], datasets, strict=False):
+    for axis, dataset in zip(axes[0], datasets, strict=True):
         cuts, handles = wide(clean, dataset=dataset).groupby("round").mean(), []
         for m in FITS:
             low, middle, high = (cuts[f"miss.{m}.{q}"] for q in ("low", "middle", "high"))
@@ -82,7 +71,7 @@ def minute(e: Evaluation) -> Picture:
     costs = {
         LABELS[m]: f"{LABELS[m]}: {e.here[f'trained.{m}'].mean():.0f} trained" for m in METHODS
     }
-    titles = {setting_name("mnist", d, "label-40"): name for d, name in DISTRIBUTIONS.items()}
+    titles = {given.setting_name("mnist", d, "label-40"): name for d, name in DISTRIBUTIONS.items()}
     found = intervals(loud, of("auc", METHODS), (0, 1))
     found = found.rename(index=costs, level=1).rename(index=titles, level=0)
     label = "chance that a clean client is above a noisy one"
@@ -104,7 +93,7 @@ def sigmoid(fits: Mapping[str, Fit], law: Callable[[float], float]) -> Picture:
         axis.plot(shares, gains, color=PALETTE[column], linewidth=2, label="fit")
         axis.set_ylim(0, 35)
         axis.set_xlabel("share used in the rounds before", color=INK)
-        axis.set_ylabel("last round adds (points)" if column == 0 else "", color=INK)
+    axes[1, 0].set_ylabel("last round adds (points)", color=INK)
     return picture
 
 
@@ -165,18 +154,12 @@ def removals(e: Evaluation) -> Picture:
 def printed_times() -> Picture:
     """Draw the paper's Table 2, with one and with 100 simulations."""
     printed = findings.printed_times()
-    picture, axes = panels(height=3.0)
-    axis = axes[0, 0]
-    looks_of = {
-        "FedCCEA, one simulation (s)": ("--", 0), "FedCCEA, 100 simulations (s)": ("-", 0),
-        "TMC-SV (s)": ("-", 2), "LOO (s)": ("-", 3),
-    }  # fmt: skip
-    for name, (dashes, colour) in looks_of.items():
+    picture, ((axis,),) = panels(height=3.0)
+    names = map(str, printed)
+    for name, dashes, colour in zip(names, ("--", "-", "-", "-"), (0, 0, 2, 3), strict=False):
+        look = {"color": PALETTE[colour], "marker": "o", "markersize": 4}
         label = name.removesuffix(" (s)")
-        axis.loglog(
-            printed.index, printed[name], dashes, color=PALETTE[colour], marker="o", markersize=4,
-            label=label,
-        )  # fmt: skip
+        axis.loglog(printed.index, printed[name], dashes, label=label, **look)
     axis.set_xticks(printed.index, [str(n) for n in printed.index])
     axis.minorticks_off()
     axis.set_xlabel("clients", color=INK)
@@ -187,10 +170,9 @@ def printed_times() -> Picture:
 
 def chance_leads(e: Evaluation) -> Picture:
     """Draw FedCCEA's lead at finding noisy clients over those who retrain."""
-    noisy = findings.compared(e.runs)
     found = {
-        title: intervals(noisy, findings.over_retrained(x), pooled=True)
-        for title, x in (("chance", "auc"), ("gain", "gain"))
+        title: intervals(findings.compared(e.runs), findings.over_retrained(metric), pooled=True)
+        for title, metric in (("chance", "auc"), ("gain", "gain"))
     }
     return forests(found, "FedCCEA's lead", columns=2)
 
@@ -198,11 +180,9 @@ def chance_leads(e: Evaluation) -> Picture:
 def unseen(e: Evaluation) -> Picture:
     """Draw what sizes explain of unseen simulations, and how two halves agree."""
     clean, series = e.runs.query("noise == 'none'"), {}
+    unseen = findings.explained()["out of sample"]
     for name, shown in findings.agreeing().items():
-        (metric,) = (
-            m for label, m in findings.explained()["out of sample"].items() if label == name
-        )
-        r2 = intervals(clean, {"out-of-sample R²": metric}, (-np.inf, 1))
+        r2 = intervals(clean, {"out-of-sample R²": unseen[name]}, (-np.inf, 1))
         rank = intervals(clean, {"two halves agree": shown["two halves"]}, (-1, 1))
         series[name] = pd.concat([r2, rank]).swaplevel()
     return forests(series, "R², and rank correlation")
@@ -217,7 +197,7 @@ def dealt(e: Evaluation) -> Picture:
     """Draw the areas of learnt qualities, of dealt ones, and of amounts alone."""
     shown = {
         f"{what}{', connected' if end else ''}": f"area.{what}{end}"
-        for end, what in product(ENDS.values(), ("learnt", "dealt"))
+        for end, what in product(given.ENDS.values(), ("learnt", "dealt"))
     }
     shown["amounts alone"] = "area.amounts"
     return forests({"": intervals(e.deals, shown)}, "area (points)", columns=2)
@@ -232,11 +212,11 @@ def budgets(e: Evaluation) -> Picture:
         axis.axhline(0.5, color=INK, linewidth=0.9)
         drawn = axis.plot(row["trained.loo"], row["auc.loo"], "D", color=PALETTE[3], label="LOO")
         for k, m in enumerate(("fedccea", "connected", "tmc-sv")):
-            keys = [*(f".{share:g}" for share in PARTS), ""]
+            keys = [*(f".{share:g}" for share in given.PARTS), ""]
             cost, reached = ([row[f"{x}.{m}{key}"] for key in keys] for x in ("trained", "auc"))
             look = {"color": PALETTE[k], "marker": MARKERS[k], "markersize": 4}
             drawn += axis.plot(cost, reached, "-", label=LABELS[m], **look)
-        axis.set_title(setting_name(*place).replace(", ", "\n"))
+        axis.set_title(given.setting_name(*place).replace(", ", "\n"))
         xlabel = "federations with all data" if axis in axes[1] else ""
         finish(axis, xlabel, "chance" if axis in axes[:, 0] else "", drawn)
         axis.title.set_fontsize(8.5)

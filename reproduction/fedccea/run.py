@@ -13,13 +13,8 @@ import numpy.typing as npt
 from fedkit.federated.federation import Federation
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
 from fedkit.learning.evaluation import Evaluator
-from fedkit.methods.fedccea import (
-    Simulations,
-    contribution_index,
-    fit_aam,
-    sample_sizes,
-    simulate,
-)
+from fedkit.methods import fedccea
+from fedkit.methods.fedccea import Simulations, fit_aam
 from fedkit.streams import Streams
 from reproduction import common, results_folder
 from reproduction.common import blocks, chance_above, experiment
@@ -48,7 +43,6 @@ def kept_after_removal(
     """Say who stays when the lowest (or highest) clients go, bool[len(proportions), n].
 
     Of clients with the same value the one with the lower rank in `ties`, int64[n], goes first.
-    Ranks must be random: the clients' own order is one of classes, and of clean before noisy.
     """
     order = np.lexsort((ties, -values if highest else values))
     rank = np.empty(len(order), dtype=np.int64)
@@ -57,15 +51,14 @@ def kept_after_removal(
 
 
 def removal_curves(
-    valued: Valued | fits.ByRounds,
+    valued: fits.Values,
     seed: int,
     rankings: Sequence[str] = (*METHODS, *READINGS, *given.CONTROLS),
 ) -> dict[str, FloatArray]:
     """Accuracy (%) after the lowest, or the highest, clients have gone, by every method's values.
 
-    A ranking that ranks nobody is left out; tied clients go in a few random orders, the same for
-    all rankings, and the curve is a mean. Keys are "method.lowest" and "method.highest",
-    "random0.lowest", ..., and "random", the mean of all of these; an entry per proportion.
+    Keys are "method.lowest" and "method.highest", "random0.lowest", ..., and "random", the mean of
+    all of these; an entry per proportion. A ranking that ranks nobody is left out.
     """
     ranked = {m: valued.values[m] for m in rankings}
     ranked |= {f"random{k}": v for k, v in enumerate(ranked.pop("random"))}
@@ -99,11 +92,12 @@ def partial_participation(
 ) -> dict[str, FloatArray]:
     """The same for FedCCEA where clients use random shares of their data (section 4.4).
 
-    In every round the clients are ranked by what they bring in that round, ``x_i omega_i``, and
-    tied ones go in a random order of that round.  Weights of one rank by the used amounts ``x_i``
-    alone, which nobody had to learn.  Keys are those of :func:`removal_curves`.
+    In every round the clients are ranked by what they bring in it, ``x_i omega_i``: weights of one
+    rank by the used amounts ``x_i`` alone.
     """
-    drawn = sample_sizes(f.sizes, s.simulations + 1, s.rounds, seed)[-1]  # none of the simulations'
+    drawn = fedccea.sample_sizes(f.sizes, s.simulations + 1, s.rounds, seed)[
+        -1
+    ]  # none of the simulations'
     rng = Streams(seed).generator("fedccea", "ties", "partial")
     ties = [rng.permutation(s.clients) for _ in drawn]
     kept = {
@@ -144,18 +138,17 @@ def curve_metrics(curves: Mapping[str, FloatArray]) -> dict[str, float]:
 
 
 def index_metrics(
-    valued: Valued | fits.ByRounds,
+    valued: fits.Values,
     curves: dict[str, FloatArray],
     methods: Sequence[str] = (*METHODS, *READINGS),
 ) -> tuple[dict[str, float], dict[str, FloatArray]]:
     """Who has an index of zero, and what the federation reaches without these clients.
 
-    "zeros.M", "smallest.M", "spread.M" (the standard deviation of the index over its mean),
-    "excluded.M" in percent, and "excluded.M.random": what is left when as many random clients go,
-    off the random curve; NaN beyond its end.  All are NaN where nobody has a positive value: the
-    index, then all alike, says nothing.  Also returns the Client Contribution Index by method.
+    "zeros.M", "smallest.M", "spread.M" (of the index, in units of its mean), "excluded.M" in
+    percent, and "excluded.M.random" without as many random clients; NaN where nobody has a positive
+    value. Also returns the Client Contribution Index by method.
     """
-    index = {m: contribution_index(valued.values[m]) for m in methods}
+    index = {m: fedccea.contribution_index(valued.values[m]) for m in methods}
     without = 100 * valued.scored(np.stack([v > 0 for v in index.values()]))
     metrics: dict[str, float] = {}
     for (m, v), reached in zip(index.items(), without, strict=True):
@@ -170,15 +163,18 @@ def index_metrics(
     return metrics, index
 
 
+def chances(s: Setting, values: Mapping[str, FloatArray]) -> dict[str, float]:
+    """Probability that a clean client is above a noisy one, "auc.M"; none where all are clean."""
+    noisy = np.isin(np.arange(s.clients), s.noisy_clients())
+    if not noisy.any():
+        return {}
+    return {f"auc.{m}": chance_above(v[~noisy], v[noisy]) for m, v in values.items()}
+
+
 def _valued_and_removed(
     s: Setting, seed: int, train: TrainWithSizes, device: str | None, progress: bool
 ) -> tuple[Valued, dict[str, float], dict[str, npt.NDArray[Any]]]:
-    """Value the clients of a federation by every method, and remove them in every order.
-
-    Returns the values, and a record's metrics and series, but for those that take many more fits.
-    With noisy clients the metrics hold "auc.M", and "auc.M.SHARE" of each part of the budget: the
-    probability that a clean client is above a noisy one.
-    """
+    """Return the values of a federation's clients, and a record's metrics and series of them."""
     f = federation(s, seed)
     valued = value_clients(s, f, seed, train=train, device=device, progress=progress)
     sims, fitted, values = valued.simulations, valued.fits, valued.values
@@ -190,14 +186,9 @@ def _valued_and_removed(
         train=train, device=device,
     )  # fmt: skip
     metrics |= curve_metrics(curves)
-    noisy = np.isin(np.arange(s.clients), s.noisy_clients())
-    if noisy.any():
-        ranked = {m: values[m] for m in (*METHODS, *READINGS)} | {
-            f"{m}.{share:g}": v
-            for m, parts in valued.parts.items()
-            for share, v in zip(PARTS, parts, strict=True)
-        }
-        metrics |= {f"auc.{m}": chance_above(v[~noisy], v[noisy]) for m, v in ranked.items()}
+    metrics |= chances(s, {m: values[m] for m in (*METHODS, *READINGS)})
+    for m, parts in valued.parts.items():
+        metrics |= chances(s, {f"{m}.{x:g}": v for x, v in zip(PARTS, parts, strict=True)})
     metrics["base"] = 100 * float(valued.scored(np.ones((1, s.clients), dtype=bool))[0])
     metrics |= {f"trained.{m}": spent for m, spent in valued.trained.items()}
     first = fitted["fedccea"]
@@ -219,7 +210,7 @@ def _valued_and_removed(
 
 @common.each_seed
 def run_golden(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
-    """Run what a small run of :func:`run_valued` can: of its own fits, not how stable they are."""
+    """Run what a small run of :func:`run_valued` can: all but how far the fits can be trusted."""
     s = Setting.of(cell)
     _, metrics, series = _valued_and_removed(s, seed, train_with_sizes, device, progress)
     return {"metrics": metrics, "series": series}
@@ -242,8 +233,7 @@ def _trusted(cell: Cell, device: Any) -> dict[str, Any]:
 def run_valued(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Value the clients, remove them, and ask how far the fits can be trusted.
 
-    Trainings are kept beside the records.  The setting "splits" says how many pairs of parts of the
-    simulations are compared, 20 if it is left out; with 0 no more fits are made than values need.
+    The setting "splits" says how many pairs of parts of the simulations are compared.
     """
     s = Setting.of(cell)
     valued, metrics, series = _valued_and_removed(s, seed, _training(cell), device, progress)
@@ -268,30 +258,23 @@ def run_valued(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, 
 def run_by_rounds(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Value by LOO and TMC-SV round by round, and remove clients in their orders.
 
-    Metrics and series are those of the experiment ``contribution``, of these two rows and the
-    random orders alone, with "seconds.M" and "evaluations.M" of the valuing.  A cell's
-    ``permutations`` are the walks of TMC-SV in a round.
+    A cell's ``permutations`` are the walks of TMC-SV in a round.
     """
     s, train = Setting.of(cell), _training(cell)
     f = federation(s, seed)
     valued = fits.value_by_rounds(
         s, f, seed, cell.settings["permutations"], train=train, device=device, progress=progress
     )
-    methods, values = tuple(valued.seconds), valued.values
+    methods, values = given.BY_ROUNDS, valued.values
     curves = removal_curves(valued, seed, (*methods, "random"))
     metrics, index = index_metrics(valued, curves, methods)
     metrics |= curve_metrics(curves)
-    noisy = np.isin(np.arange(s.clients), s.noisy_clients())
-    if noisy.any():
-        metrics |= {f"auc.{m}": chance_above(values[m][~noisy], values[m][noisy]) for m in methods}
+    metrics |= chances(s, {m: values[m] for m in methods})
     metrics["base"] = 100 * float(valued.scored(np.ones((1, s.clients), dtype=bool))[0])
-    metrics["accuracy"] = 100 * valued.accuracy
-    metrics |= {f"seconds.{m}": spent for m, spent in valued.seconds.items()}
-    metrics |= {f"evaluations.{m}": float(n) for m, n in valued.evaluations.items()}
+    metrics |= {name: float(x) for name, x in valued.metrics.items()}
     series = {"removed": 100 * PROPORTIONS, **curves}
-    series |= {f"index.{m}": v for m, v in index.items()} | {
-        f"value.{m}": values[m] for m in methods
-    }
+    series |= {f"index.{m}": v for m, v in index.items()}
+    series |= {f"value.{m}": values[m] for m in methods}
     return common.result(seed, s.data, metrics, series)
 
 
@@ -304,14 +287,12 @@ def _training(cell: Cell) -> TrainWithSizes:
 def run_dealt(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Deal FedCCEA's qualities to the clients at random: a control of partial participation.
 
-    Dealt qualities are as uneven as learnt ones and know nothing. Metrics are "area.M" and
-    "lost40.M", M one of "amounts", "learnt", "dealt0", ..., and connected "learnt-connected",
-    "dealt-connected0", ...; simulations are those of ``contribution``, orders the same in both.
+    Metrics are "area.M" and "lost40.M", M one of "amounts", "learnt", "dealt0", ..., and connected.
     """
     s, train = Setting.of(cell), _training(cell)
     f = federation(s, seed)
     valuing, scoring = halves(f, seed)
-    sims = simulate(
+    sims = fedccea.simulate(
         valuing, architecture(s, f), s.local, simulations=s.simulations, rounds=s.rounds,
         seed=seed, device=device, progress=progress, train=train,
     )  # fmt: skip
@@ -346,7 +327,7 @@ def run_cost(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, An
     s = Setting.of(cell)
     f = federation(s, seed)
     arch = architecture(s, f)
-    drawn = sample_sizes(f.sizes, s.simulations, s.rounds, seed)
+    drawn = fedccea.sample_sizes(f.sizes, s.simulations, s.rounds, seed)
     kept = {
         "loo": ~np.eye(s.clients + 1, s.clients, dtype=bool),
         "walk": np.tril(np.ones((s.clients, s.clients), dtype=bool)),

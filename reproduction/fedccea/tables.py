@@ -8,25 +8,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedkit.intervals import Interval
 from reproduction import overviews
+from reproduction import tables as pages
 from reproduction.fedccea import figures, findings
 from reproduction.fedccea.experiments import LABELS, METHODS, PARTIAL, WALKS
 from reproduction.fedccea.findings import Evaluation, as_text, intervals, of, reduced_claims
-from reproduction.tables import (
-    Page,
-    captioned,
-    choices,
-    claims_table,
-    comparison_table,
-    marked_verdict,
-    marks_told,
-    other_choices,
-)
+from reproduction.overviews import measured
 
 TOLD = "Means of three seeds with 95% intervals, 300 samples per client"
 
-PAGE = Page(Evaluation)
+PAGE = pages.Page(Evaluation)
 every = PAGE.every
 
 
@@ -44,27 +35,26 @@ def _found(e: Evaluation, parts: Mapping[str, tuple[str, float]], *, pooled: boo
 
 
 def _shares(e: Evaluation, parts: Mapping[str, Mapping[str, str]]) -> Any:
-    """Numbers of at most 1, by title a metric of each label."""
     return _side_by_side(
         {t: as_text(intervals(e.runs, shown, (-np.inf, 1)), 2) for t, shown in parts.items()}
     )
 
 
-@captioned(cards=True)
+@pages.captioned(cards=True)
 def main_claims(e: Evaluation) -> Any:
     """What the paper says of MNIST with two classes per client, judged on runs with 300 samples by
     the rules of this book; clients, points, or points of accuracy, with 95% intervals of three
     seeds. A star: with 40% wrong labels.{marks}
     """
-    claims = findings.main_claims(e)
+    claims = e.judged.loc[[f"fedccea.{name}" for name in findings.MAIN_CLAIMS]]
     rows = {
-        said["says"]: {"ours": said["ours"], "verdict": marked_verdict(e.judged.loc[name])}
-        for name, said in claims.items()
+        words: {"ours": findings.our_number(row), "verdict": pages.marked_verdict(row)}
+        for words, (_, row) in zip(findings.MAIN_CLAIMS.values(), claims.iterrows(), strict=True)
     }
-    return overviews.table(rows), {"marks": marks_told(e.judged.loc[[*claims]])}
+    return overviews.table(rows), {"marks": pages.marks_told(claims)}
 
 
-@captioned(cards=True)
+@pages.captioned(cards=True)
 def rivals(e: Evaluation) -> Any:
     """What the paper says of TMC-SV and LOO, in both readings of how they value: by retraining, and
     in every round of one training, with {walks} walks a round of TMC-SV. MNIST, 300 samples per
@@ -74,28 +64,22 @@ def rivals(e: Evaluation) -> Any:
     for name in e.judged_by_rounds.index:
         if "connected" in name:  # FedCCEA's own second reading is another table's
             continue
-        here: Any = e.judged.loc[name]
-        there: Any = e.judged_by_rounds.loc[name]
+        here, there = e.judged.loc[name], e.judged_by_rounds.loc[name]
         cells = {"where": here["where"], "paper": here["paper"] or "–"}
         for title, row in (("by retraining", here), ("round by round", there)):
-            shown = Interval(row["mean"], row["low"], row["high"], int(row["seeds"])).text(1)
-            cells[title] = f"{shown}; {marked_verdict(row)}"
+            cells[title] = f"{measured(row).text(1)}; {pages.marked_verdict(row)}"
         rows[here["says"].partition(" (MNIST")[0]] = cells
-    return overviews.table(rows), {"walks": WALKS, "marks": marks_told(e.judged_by_rounds)}
+    return overviews.table(rows), {"walks": WALKS, "marks": pages.marks_told(e.judged_by_rounds)}
 
 
-PAGE.add(lambda e: choices("fedccea"), "What the paper leaves open")
-PAGE.add(lambda e: other_choices(reduced_claims(), e.store, "laptop"))
-
-
+PAGE.add(lambda e: pages.choices("fedccea"), "What the paper leaves open")
+PAGE.add(lambda e: pages.other_choices(reduced_claims(), e.store, "laptop"))
 PAGE.add(
     figures.learning,
     "Is the federation trained?",
     "Test accuracy after 50 rounds with everybody, measured and as the paper prints it "
     "(hollow, MNIST). Means of three seeds with 95% intervals.",
 )
-
-
 PAGE.add(
     lambda e: figures.all_indices(e.drawn),
     "Indices",
@@ -127,10 +111,10 @@ def exclusions(e: Evaluation) -> Any:
     Clean clients. {told}.
     """
     clean, spread = e.runs.query("noise == 'none'"), of("spread", (*METHODS, "adam"))
-    over = intervals(clean, findings.over_random_exclusion())
+    over = {LABELS[m]: (f"excluded.{m}", f"excluded.{m}.random") for m in (*METHODS, "adam")}
     return _side_by_side(
         {
-            "points over random clients out": as_text(over),
+            "points over random clients out": as_text(intervals(clean, over)),
             "spread of the index": as_text(intervals(clean, spread, (0, np.inf)), 2),
         }
     )
@@ -159,9 +143,10 @@ def areas(e: Evaluation) -> Any:
 )
 def ends(e: Evaluation) -> Any:
     """Points lost beyond random clients, and with these, every setting. {told}."""
+    ends = {"lowest 40%": "lost40", "highest 40%": "lost40.highest"}
     parts = {
-        f"{end} 40%": as_text(intervals(e.runs, findings.beyond_random(end)))
-        for end in ("lowest", "highest")
+        title: as_text(intervals(e.runs, findings.beyond_random(metric)))
+        for title, metric in ends.items()
     }
     lost = intervals(e.runs, {"points lost": "lost40.random"}, (0, 100))
     return _side_by_side({**parts, "random 40%": as_text(lost)})
@@ -203,8 +188,6 @@ PAGE.add(
     "clients at random, and by amounts alone, strong non-IID. Means of three seeds with 95% "
     "intervals.",
 )
-
-
 PAGE.add(
     lambda e: figures.misses(e.drawn),
     "What the sizes explain",
@@ -302,7 +285,7 @@ def measured_times(e: Evaluation) -> Any:
 )
 def claims_before(e: Evaluation) -> Any:
     """Claims written down before the runs, on reduced runs."""
-    return claims_table(e.judged[e.judged["after_runs"] == ""])
+    return pages.claims_table(e.judged[e.judged["after_runs"] == ""])
 
 
 @PAGE.table(cards=True)
@@ -310,7 +293,7 @@ def claims_after(e: Evaluation) -> Any:
     """Claims that were added or changed after runs like these, when their verdicts were known:
     they describe, and do not test.
     """
-    return claims_table(e.judged[e.judged["after_runs"] != ""])
+    return pages.claims_table(e.judged[e.judged["after_runs"] != ""])
 
 
 @PAGE.table(
@@ -320,11 +303,11 @@ def claims_after(e: Evaluation) -> Any:
 )
 def table3(e: Evaluation) -> Any:
     """Table 3: the paper's number, ours, and the verdict, with all samples."""
-    return comparison_table(e.claims, "t3").replace("<br>", "; ")
+    return pages.comparison_table(e.claims, "t3").replace("<br>", "; ")
 
 
 @PAGE.table(cards=True)
 def claims_in_words(e: Evaluation) -> Any:
     """What the paper says in words, with all samples."""
     words = e.claims[~e.claims.claim.str.contains(r"fedccea\.[rt][23]\.")]
-    return claims_table(words)
+    return pages.claims_table(words)

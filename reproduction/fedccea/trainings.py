@@ -30,9 +30,7 @@ class RetrainingCache:
     Parameters
     ----------
     folder : path
-        One file per federation, test set, network, local training and seed.  Of a torch module
-        that is layers, parameters and buffers: one whose ``forward`` turns on other attributes
-        needs a folder of its own.
+        One file per federation, test set, named network, local training and seed.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -90,10 +88,6 @@ def _file_name(f: Federation, arch: Model, local: LocalSGD, seed: int) -> str:
     digest = hashlib.blake2b(digest_size=8)
     shape = (arch.name, arch.input_shape, arch.n_classes)
     digest.update(repr((shape, local, seed, f.sizes.tolist())).encode())
-    if arch.start is not None:  # a module: its kind names neither layers nor first weights
-        digest.update(repr((arch.module, arch.keys)).encode())
-        for tensor in (arch.start, *arch.module.parameters(), *arch.module.buffers()):
-            digest.update(tensor.detach().double().cpu().numpy().tobytes())
     if f.attacks:
         digest.update(repr(sorted(f.attacks.items())).encode())
     for x, y in (*map(f.client_data, range(f.n_clients)), (f.x_test, f.y_test)):

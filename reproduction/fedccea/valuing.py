@@ -6,9 +6,8 @@ trusted, and truncated Monte Carlo (TMC-SV) and leave-one-out (LOO) on retrainin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
 from dataclasses import dataclass, replace
-from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -20,12 +19,7 @@ from fedkit.extras import bar
 from fedkit.federated.adversaries import Backdoor, LabelNoise
 from fedkit.federated.federation import Federation, Transform, make_federation
 from fedkit.federated.partition import IID, ClassesPerClient, Partitioner
-from fedkit.federated.retraining import (
-    InOrder,
-    TrainWithSizes,
-    federation_game,
-    train_with_sizes,
-)
+from fedkit.federated.retraining import InOrder, TrainWithSizes, federation_game, train_with_sizes
 from fedkit.federated.round_games import round_game
 from fedkit.games.exact import leave_one_out
 from fedkit.games.game import Game
@@ -33,14 +27,8 @@ from fedkit.games.memory import remember
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.models import Model, build
 from fedkit.learning.training import train_clients
-from fedkit.methods.fedccea import (
-    Fit,
-    Simulations,
-    contribution_values,
-    fewest_simulations,
-    fit_aam,
-    simulate,
-)
+from fedkit.methods import fedccea
+from fedkit.methods.fedccea import Fit, Simulations, contribution_values, fit_aam
 from fedkit.streams import Streams
 from reproduction import common
 from reproduction.fedccea.experiments import FITS, PARTS, RANDOM_ORDERS, Setting
@@ -53,11 +41,7 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Pattern:
-    """A bright square in the corner of a share of the images, whose labels stay ("sample noise").
-
-    Appendix B.2 speaks of "a pattern of white pixels in the bottom right corner of the selected
-    images" and of no label; a :class:`~fedkit.federated.adversaries.Backdoor` also relabels them.
-    """
+    """A bright square in the corner of a share of the images, whose labels stay (appendix B.2)."""
 
     share: float
 
@@ -87,19 +71,16 @@ def federation(s: Setting, seed: int) -> Federation:
     if s.noise == "none":
         return made
     kind, percent = s.noise.split("-")
-    attacks: dict[str, Callable[[float], Transform]] = {
-        "label": partial(LabelNoise, n_classes=made.n_classes),
-        "pattern": Pattern, "backdoor": Backdoor,
+    share = int(percent) / 100
+    attacks: dict[str, Transform] = {
+        "label": LabelNoise(share, n_classes=made.n_classes),
+        "pattern": Pattern(share), "backdoor": Backdoor(share),
     }  # fmt: skip
-    attack = attacks[kind](int(percent) / 100)
-    return made.with_adversaries(dict.fromkeys(s.noisy_clients().tolist(), attack))
+    return made.with_adversaries(dict.fromkeys(s.noisy_clients().tolist(), attacks[kind]))
 
 
 def halves(f: Federation, seed: int) -> tuple[Federation, Federation]:
-    """Split the test images: one half values the clients, the other scores what comes of it.
-
-    The paper does both on all test images, so its values are fitted to what they are judged by.
-    """
+    """Split the test images: one half values the clients, the other scores what comes of it."""
     order = Streams(seed).generator("fedccea", "halves").permutation(len(f.y_test))
     halves = (torch.from_numpy(np.sort(part)) for part in np.array_split(order, 2))
     valuing, scoring = (replace(f, x_test=f.x_test[h], y_test=f.y_test[h]) for h in halves)
@@ -115,22 +96,36 @@ def architecture(s: Setting, f: Federation) -> Model:
 
 
 @dataclass(frozen=True)
-class Valued:
-    """The clients of one federation, valued by each method."""
+class Values:
+    """The clients of one federation, valued by some methods."""
 
     values: dict[str, FloatArray]
     """Contribution values; FedCCEA's are at full participation.  "random" has a row per order."""
+    scored: Game
+    """Final accuracy, on the scoring half, of the federations that keep some clients."""
+
+
+@dataclass(frozen=True)
+class Valued(Values):
+    """Clients that are valued by whole trainings."""
+
     trained: dict[str, float]
     """Cost: data that went through R rounds of training, in units of everybody's; by method, and
     "M.SHARE" of each part."""
     simulations: Simulations
     fits: dict[str, Fit]
     """In each reading, and by Adam."""
-    scored: Game
-    """Final accuracy, on the scoring half, of the federations that keep some clients."""
     parts: dict[str, FloatArray]
     """Values by both readings of FedCCEA and by TMC-SV from the first simulations, or coalitions,
     only: a row per entry of PARTS."""
+
+
+@dataclass(frozen=True)
+class ByRounds(Values):
+    """Clients that are valued in every round of one training."""
+
+    metrics: dict[str, float]
+    """Seconds of valuing and utilities asked for by method, and the last model's accuracy."""
 
 
 def value_clients(
@@ -145,12 +140,11 @@ def value_clients(
     """Value the clients of a federation by all methods, on one half of the test images.
 
     The retraining methods share a memory, so no coalition is trained twice; each pays for what it
-    asks. Adam makes 200 epochs, not as many as the loss would need: it is the paper's rate in one
-    of many ways to use it, and says whether a verdict turns on the optimiser.
+    asks. Adam makes 200 epochs.
     """
     arch = architecture(s, f)
     valuing, scoring = halves(f, seed)
-    sims = simulate(
+    sims = fedccea.simulate(
         valuing, arch, s.local, simulations=s.simulations, rounds=s.rounds, seed=seed,
         device=device, progress=progress, train=train,
     )  # fmt: skip
@@ -165,7 +159,7 @@ def value_clients(
     loo = leave_one_out(for_loo).values
 
     def cca(method: str, share: float) -> tuple[FloatArray, float]:
-        first = max(fewest_simulations(s.clients, s.rounds), round(share * s.simulations))
+        first = max(fedccea.fewest_simulations(s.clients, s.rounds), round(share * s.simulations))
         part = Simulations(sims.sizes[:first], sims.accuracy[:first])
         fit = fit_aam(part, sigmoid=FITS[method], seed=seed)
         return contribution_values(fit.quality, f.sizes), _trained(part)
@@ -177,7 +171,6 @@ def value_clients(
     parts = {m: [cca(m, share) for share in PARTS] for m in FITS}
     parts["tmc-sv"] = [tmc(share) for share in PARTS]
     sampled, walked = tmc(1.0)
-    rng = Streams(seed).generator("fedccea", "random", s.dataset, s.distribution, s.noise)
     sizes = f.sizes / f.sizes.mean()
     trained = dict.fromkeys(FITS, _trained(sims)) | {"tmc-sv": walked, "loo": for_loo.trained}
     for m, found in parts.items():
@@ -188,7 +181,7 @@ def value_clients(
             "same_round": contribution_values(same_round(sims)[0], f.sizes),
             "tmc-sv": sampled,
             "loo": loo,
-            "random": rng.random((RANDOM_ORDERS, s.clients)),
+            "random": _random_orders(s, seed),
             "size": sizes,
             "oracle": sizes * ~np.isin(np.arange(s.clients), s.noisy_clients()),
         },
@@ -200,16 +193,18 @@ def value_clients(
     )
 
 
+def _random_orders(s: Setting, seed: int) -> FloatArray:
+    rng = Streams(seed).generator("fedccea", "random", s.dataset, s.distribution, s.noise)
+    return rng.random((RANDOM_ORDERS, s.clients))
+
+
 def _trained(sims: Simulations) -> float:
     """What simulations cost, in units of everybody's data."""
     return float(sims.sizes.mean(axis=2).sum() / sims.sizes.shape[1])
 
 
 class Tally(Game):
-    """A game that adds up the data of the coalitions that are asked for.
-
-    `trained` is the sum of their shares of all data: federations trained, in units of everybody's.
-    """
+    """A game that adds up the data of coalitions that are asked for, in units of everybody's."""
 
     def __init__(self, game: Game, sizes: IntArray) -> None:
         self.game, self.share, self.trained = game, sizes / sizes.sum(), 0.0
@@ -225,8 +220,7 @@ def truncated_walks(
 ) -> tuple[FloatArray, float]:
     """Run TMC-SV for as much training as `limit`, in units of everybody's data.
 
-    Whole walks are run, in the number whose cost comes closest.  Returns the Shapley values and
-    what they cost; that is less where walks find nothing new to ask for.
+    Whole walks, in the number whose cost comes closest.  Returns the Shapley values and their cost.
     """
 
     def run(walks: int) -> tuple[FloatArray, float]:
@@ -250,22 +244,6 @@ def truncated_walks(
 # ------------------------------------------------------------------- values round by round
 
 
-@dataclass(frozen=True)
-class ByRounds:
-    """The clients of one federation, valued round by round."""
-
-    values: dict[str, FloatArray]
-    """By method, added over the rounds."""
-    scored: Game
-    """As of :class:`Valued`."""
-    seconds: dict[str, float]
-    """Of valuing alone, by method."""
-    evaluations: dict[str, int]
-    """Utilities asked for, by method."""
-    accuracy: float
-    """Of the last global model, on the valuing half."""
-
-
 def value_by_rounds(
     s: Setting,
     f: Federation,
@@ -278,9 +256,7 @@ def value_by_rounds(
 ) -> ByRounds:
     """Value the clients by LOO and TMC-SV in every round of one training, and add the values.
 
-    A coalition's model of a round is the mean of its members' models of that round, its utility the
-    accuracy on the valuing half.  TMC-SV takes `permutations` walks a round, cut as in
-    :func:`value_clients`.
+    A coalition's model of a round is the mean of its members' models of that round.
     """
     arch = architecture(s, f)
     valuing, scoring = halves(f, seed)
@@ -289,7 +265,7 @@ def value_by_rounds(
     walks, streams = TruncatedMonteCarlo(s.tolerance, permutations), Streams(seed)
     model = arch.init(streams.generator("model"))
     added = {"loo-rounds": np.zeros(f.n_clients), "tmc-sv-rounds": np.zeros(f.n_clients)}
-    spent, asked = dict.fromkeys(added, 0.0), dict.fromkeys(added, 0)
+    metrics = defaultdict[str, float](float)
     for t in bar(range(s.rounds), progress, "round"):
         ended = train_clients(
             arch, model.repeat(f.n_clients, 1), data, s.local, [InOrder()] * f.n_clients,
@@ -303,18 +279,15 @@ def value_by_rounds(
                 if method == "loo-rounds"
                 else estimate_many(game, walks, seeds=streams.child("tmc", "round", t))[0]
             )
-            spent[method] += perf_counter() - start
-            asked[method] += found.evaluations
+            metrics[f"seconds.{method}"] += perf_counter() - start
+            metrics[f"evaluations.{method}"] += found.evaluations
             added[method] += found.values
         share = torch.as_tensor(f.sizes / f.sizes.sum(), dtype=torch.float32)
         model = share @ ended
-    scored = remember(
-        federation_game(scoring, arch, s.local, s.rounds, seed, device=device, train=train)
-    )
-    rng = streams.generator("fedccea", "random", s.dataset, s.distribution, s.noise)
-    added["random"] = rng.random((RANDOM_ORDERS, s.clients))
-    reached = float(test.utilities(model[None])[0])
-    return ByRounds(added, scored, spent, asked, reached)
+    game = federation_game(scoring, arch, s.local, s.rounds, seed, device=device, train=train)
+    added["random"] = _random_orders(s, seed)
+    reached = 100 * float(test.utilities(model[None])[0])
+    return ByRounds(added, remember(game), {**metrics, "accuracy": reached})
 
 
 # ------------------------------------------------------------------- how far fits can be trusted
@@ -332,8 +305,8 @@ OTHER_SEED = 1_000_003
 def same_round(sims: Simulations) -> tuple[FloatArray, float]:
     """Regress what is left after the means of the rounds on the sizes of the same round.
 
-    Returns one coefficient per client, in accuracy per scaled size, and the share of the variance
-    explained, adjusted for the coefficients.
+    Returns one coefficient per client, in accuracy per scaled size, and the adjusted share
+    explained.
     """
     rounds, n = sims.sizes.shape[1:]
     x = (sims.sizes - sims.sizes.mean(axis=0)).reshape(-1, n)
@@ -356,10 +329,8 @@ def stability(sims: Simulations, seed: int, splits: int = SPLITS) -> dict[str, f
     """How far two fits agree that share neither simulations nor the fit's seed.
 
     "rank.0.25": rank correlation of the weights from a quarter of the simulations with those from
-    another quarter, mean over random pairs of quarters, and "spread.0.25", their standard
-    deviation; "rank.seeds": from all simulations twice, with two seeds.  With the name of the
-    reading behind: the sigmoid behind the nodes, and :func:`same_round`.  NaN where all weights of
-    a fit are equal.
+    another quarter, mean over random pairs, and "spread.0.25", their standard deviation;
+    "rank.seeds": from all simulations, with two seeds.
     """
     total, rounds, clients = sims.sizes.shape
     everybody = np.arange(total)
@@ -379,7 +350,9 @@ def stability(sims: Simulations, seed: int, splits: int = SPLITS) -> dict[str, f
             return agreement(quality(method, first, False), quality(method, second, True))
 
         for share in (0.1, 0.25, 0.5):
-            some = min(max(fewest_simulations(clients, rounds), round(share * total)), total // 2)
+            some = min(
+                max(fedccea.fewest_simulations(clients, rounds), round(share * total)), total // 2
+            )
             orders = [rng.permutation(total) for _ in range(splits)]
             ranks = [ranked(order[:some], order[some : 2 * some]) for order in orders]
             found[f"rank.{share:g}{end}"] = float(np.mean(ranks))
@@ -401,8 +374,8 @@ def explained(sims: Simulations, fit: Fit) -> dict[str, float]:
 def by_chance(sims: Simulations, share: float, seed: int) -> dict[str, float]:
     """What the AAM explains where sizes and accuracies belong to different simulations.
 
-    "explained.chance": mean explained share over the permutations; "explained.p": the permutation
-    p-value of `share`, what it explains in truth.
+    "explained.chance" is a mean over permutations, "explained.p" the permutation p-value of
+    `share`.
     """
     rng = Streams(seed).generator("fedccea", "permutations")
     null = []
@@ -418,9 +391,7 @@ def by_chance(sims: Simulations, share: float, seed: int) -> dict[str, float]:
 def unseen(sims: Simulations, seed: int) -> dict[str, float]:
     """What the sizes explain of simulations that the fit has not seen, beside the round's mean.
 
-    "unseen.M": one less the ratio of squared errors, in :data:`FOLDS`-fold cross-validation over
-    simulations; below 0 where the sizes mislead.  Predictions are cut to [0, 1], as a fit can
-    extrapolate anywhere.
+    "unseen.M": one less the ratio of squared errors, in cross-validation over simulations.
     """
     x, y = sims.sizes, sims.accuracy
     fold = Streams(seed).generator("fedccea", "folds").permutation(len(x)) % FOLDS

@@ -207,11 +207,7 @@ def tuning(profile: str) -> list[Setting]:
 
 
 def five_clients(profile: str) -> list[Setting]:
-    """Five clients that all take part: four alike and one Maverick (Figure 2).
-
-    It owns its class alone, all of it; in a second reading, Eq. 4's, as much of the other classes
-    as everybody else too.
-    """
+    """Five clients that all take part: four alike and one Maverick, in two readings (Figure 2)."""
     alone = [
         replace(base, scenario="iid", clients=5, participants=5, mavericks=1, local=local)
         for base, readings in SCALES[profile].bases.items()
@@ -236,12 +232,7 @@ def partition(profile: str) -> list[Setting]:
 
 
 def seeds_of(experiment: str, profile: str, s: Setting) -> list[tuple[int, ...]]:
-    """Return the blocks of seeds of a setting.
-
-    At `paper` the reading of MNIST that Table 1 is judged by (:data:`READINGS`) has 20 seeds, and
-    so have Mavericks that own their whole class; Table 2 has ten in other readings, and all else
-    the profile's own.  CIFAR-10 has three, as the paper's spreads may.
-    """
+    """Return the blocks of seeds of a setting: more for the readings that tables are judged by."""
     scale = SCALES[profile]
     if experiment == "partition":
         return [(0,)]

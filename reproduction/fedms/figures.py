@@ -132,12 +132,13 @@ def table2(e: Evaluation) -> Picture:
 
 def detection(e: Evaluation) -> Picture:
     """Draw which score finds whom."""
-    return plots.forests({"": findings.detection(e)}, "chance", columns=5, level=0.5)
+    cuts = {(kind, s): cut for kind, row in findings.detection(e).items() for s, cut in row.items()}
+    return plots.forests({"": overviews.intervals(cuts)}, "chance", columns=5, level=0.5)
 
 
 def study(e: Evaluation) -> Picture:
     """Draw what FedMS gains on the blind coreset, one change at a time."""
-    found = findings.study_table(e).rename(columns={"gain": "mean"})
+    found = findings.study(e).rename(columns={"gain": "mean"})
     return plots.dots_with_intervals(found, "gain on blind drawing with the coreset (points)")
 
 

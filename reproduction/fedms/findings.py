@@ -6,8 +6,9 @@ are the numbers in the text, by the names under which the pages show them.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -16,7 +17,7 @@ import pandas as pd
 
 from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
 from reproduction import overviews
-from reproduction.claims import load_claims
+from reproduction.claims import Claim, load_claims
 from reproduction.fedms.experiments import (
     CHANGES,
     KINDS,
@@ -27,7 +28,7 @@ from reproduction.fedms.experiments import (
     STUDIED,
     VARIANTS,
 )
-from reproduction.overviews import by_method, by_metric, lead, told, where
+from reproduction.overviews import by_method, by_metric, lead, told, view, where
 from reproduction.records import Store
 from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, UNJUDGED, join
 
@@ -74,6 +75,7 @@ EDGES = {
     "beside-coreset": ("fedms", "uniform-coreset"),
     "beside-score": ("fedms", "fedms-printed"),
 }
+READING = ("local", "owned", "dataset")
 EXPERIMENTS = ("table1", "table2", "five_clients", "detection", "study", "tuning")
 
 
@@ -81,47 +83,28 @@ class Evaluation(overviews.Evaluation):
     """What the pages ask of the records."""
 
     paper = "fedms"
+    #: the reading by which the claims are judged
+    usual = view(lambda e: {name: getattr(SCALES["paper"].usual(), name) for name in READING})
+    #: Tables 1 and 2 on MNIST, the second with clients that misbehave
+    mnist = view(lambda e: where(e.frame("table1"), **e.usual))
+    with_bad = view(lambda e: where(e.frame("table2"), **e.usual))
+    #: accuracy of Table 1 by scenario and seed, and on the Mavericks' classes by seed
+    accuracy = view(lambda e: by_method(e.mnist, "accuracy", ["scenario", "seed"]))
+    rare = view(lambda e: by_method(e.mnist, "accuracy_maverick_classes"))
+    #: chance that a score puts clients in order, by kind and score: a row per seed
+    auc = view(lambda e: by_metric(e.frame("detection"), "auc."))
+    #: all claims on FedMS with another reading of it in its place; see :func:`by_variant`
+    variants = view(lambda e: by_variant(e.store))
 
-    @cached_property
-    def usual(self) -> dict[str, Any]:
-        """The reading by which the claims are judged."""
-        usual = SCALES["paper"].usual()
-        return {"local": usual.local, "owned": usual.owned, "dataset": usual.dataset}
-
-    @cached_property
-    def mnist(self) -> pd.DataFrame:
-        """Table 1 on MNIST."""
-        return where(self.frame("table1"), **self.usual)
-
-    @cached_property
-    def with_bad(self) -> pd.DataFrame:
-        """Table 2, with clients that misbehave."""
-        return where(self.frame("table2"), **self.usual)
-
-    @cached_property
-    def accuracy(self) -> pd.DataFrame:
-        """Accuracy of Table 1 by scenario and seed."""
-        return by_method(self.mnist, "accuracy", ["scenario", "seed"])
-
-    @cached_property
+    @view
     def pooled(self) -> pd.DataFrame:
         """Accuracy, a seed's mean of the three scenarios, where it ran in all."""
         whole = self.accuracy.groupby("seed").filter(lambda part: len(part) == len(SCENARIOS))
         return whole.groupby("seed").mean()
 
-    @cached_property
-    def rare(self) -> pd.DataFrame:
-        """Accuracy on the Mavericks' classes, a seed's mean of the scenarios."""
-        return by_method(self.mnist, "accuracy_maverick_classes")
-
     def rates(self, method: str) -> pd.DataFrame:
         """Percent of the rounds in which a client of each kind takes part, with bad ones about."""
         return by_metric(where(self.with_bad, method=method), "rate.")
-
-    @cached_property
-    def variants(self) -> pd.DataFrame:
-        """All claims on FedMS with another reading of it in its place; see :func:`by_variant`."""
-        return by_variant(self.store)
 
     @property
     def chance(self) -> float:
@@ -133,20 +116,10 @@ class Evaluation(overviews.Evaluation):
         """Five clients that all take part: a row per seed, a column per metric."""
         return by_metric(where(self.frame("five_clients"), scenario=scenario))
 
-    @cached_property
-    def auc(self) -> pd.DataFrame:
-        """Chance that a score puts clients in order, by kind and score: a row per seed."""
-        return by_metric(self.frame("detection"), "auc.")
-
     @cache  # noqa: B019
-    def tuned(self, method: str) -> tuple[pd.Series, pd.Series]:
-        """Accuracy at the point that validation data choose, and on the Mavericks' classes."""
-        there = best_on_validation(self.frame("tuning"), method)[1]
-        first, second = (
-            there[there.metric == metric].set_index("seed").value
-            for metric in ("accuracy", "accuracy_maverick_classes")
-        )
-        return first, second
+    def tuned(self, method: str) -> pd.DataFrame:
+        """Return the runs at the point that validation data choose: a column per metric."""
+        return by_metric(best_on_validation(self.frame("tuning"), method)[1])
 
 
 # ------------------------------------------------------------------------ numbers in the text
@@ -160,9 +133,15 @@ def gains(e: Evaluation) -> Numbers:
 def differences(e: Evaluation) -> Numbers:
     """All differences, in points and with their sign."""
     five, accuracy, pooled, edges = e.five(), e.accuracy, e.pooled, gains(e)
-    paid = where(e.with_bad, method="fedms", metric="reward_other").value
-    found = {
-        **{f"ms-{name}": edges[name] for name in ("both", "beside-score")},
+    study, plain = where(e.frame("study"), metric="accuracy"), accuracy.loc["dir1"]
+    exactly = where(study, method="fedms", estimator="mr").set_index("seed").value
+    harm = by_method(study[study.poisoned]) - plain
+    many = by_method(where(study, mavericks=5))
+    rise = many["fedms"] - many["uniform-coreset"] - (plain["fedms"] - plain["uniform-coreset"])
+    whole = by_method(where(study, owned=1.0))  # Mavericks own their whole class
+    return {
+        "ms-both": edges["both"],
+        "ms-beside-score": edges["beside-score"],
         "ms-fraction": lead(pooled, "fedms-fraction", "fedms"),
         "ms-oracle-gap": lead(pooled, "fedms-printed", "oracle"),
         "ms-kept": lead(accuracy.loc["dir0.1"], "fedms-kept", "fedms"),
@@ -172,20 +151,10 @@ def differences(e: Evaluation) -> Numbers:
         "ms-mixed-gap": mean_interval(e.five("iid-mixed")["gap.MR"]),
         "ms-gap-mr": mean_interval(five["gap.MR"]),
         "ms-gap-ms": mean_interval(five["gap.MS-MR"]),
-        "ms-paid-others": mean_interval(paid),
-        "tuned-poc": paired_interval(e.tuned("poc")[0] - e.tuned("fedms")[0]),
-    }
-    return found | _of_study(e)
-
-
-def _of_study(e: Evaluation) -> Numbers:
-    study, plain = where(e.frame("study"), metric="accuracy"), e.accuracy.loc["dir1"]
-    exactly = where(study, method="fedms", estimator="mr").set_index("seed").value
-    harm = by_method(study[study.poisoned], "accuracy") - plain
-    many = by_method(where(study, mavericks=5), "accuracy")
-    rise = many["fedms"] - many["uniform-coreset"] - (plain["fedms"] - plain["uniform-coreset"])
-    whole = by_method(where(e.frame("study"), owned=1.0))  # Mavericks own their whole class
-    return {
+        "ms-paid-others": mean_interval(
+            where(e.with_bad, method="fedms", metric="reward_other").value
+        ),
+        "tuned-poc": paired_interval(e.tuned("poc").accuracy - e.tuned("fedms").accuracy),
         "ms-exactly": paired_interval(exactly - plain.fedms),
         "ms-tenth": lead(plain, "fedms", "fedavg"),
         "ms-whole": lead(whole, "fedms", "fedavg"),
@@ -204,28 +173,34 @@ def amounts(e: Evaluation) -> Numbers:
         "ms-equal-maverick": bounded_interval(e.rates("fedms-equal")["maverick"], 0, 100),
         "ms-lost": paired_interval(five["accuracy"] - five["accuracy_without"]),
         "ms-weights": lead(e.pooled, "fedms", "fedms-equal"),
-        "ms-tuned-rare": paired_interval(e.tuned("fedms")[1] - e.tuned("poc")[1]),
+        "ms-tuned-rare": paired_interval(
+            e.tuned("fedms").accuracy_maverick_classes - e.tuned("poc").accuracy_maverick_classes
+        ),
     }
 
 
 def counts(e: Evaluation) -> dict[str, Any]:
     """Means without an interval, whole numbers, and what the paper prints."""
     rates, first, greedy = e.rates("fedms"), e.mnist.iloc[0], e.accuracy.loc["dir10"].greedyfed
-    means = rates.mean()
-    more = [means[k] for k in KINDS if paired_interval(rates[k] - rates["honest"]).low > 0]
-    flip = paired_interval(rates["LabelFlip"] - rates["honest"])
-    found = {
+    means, auc = rates.mean(), e.auc.mean()
+    over = {kind: paired_interval(rates[kind] - rates["honest"]).low > 0 for kind in KINDS}
+    more = [means[kind] for kind in KINDS if over[kind]]
+    cells = e.claims[e.claims.index.str.match(r"fedms\.t1\..*mnist")]
+    fitted = ("dir10.mnist.fedavg", "dir10.mnist.poc", "dir10.mnist.fedms", "fedprox",
+              "dir1.mnist.fedavg")  # fmt: skip
+    predicted = cells[~cells.index.str.endswith(fitted)]
+    return {
         "ms-chance": e.chance,
         "ms-all-clients": round(100 * first.participants / e.chance),
         "ms-clients": int(first.clients),
         "ms-asked": int(first.participants),
-        "ms-paper-gain": f"{np.mean([printed_gain(e, s) for s in SCENARIOS]):.1f}",
+        "ms-paper-gain": f"{printed_gain(e):.1f}",
         "ms-kinds-more": "Three of the four" if len(more) == 3 else "All four",
         "ms-bad-least": min(more),
         "ms-bad-most": max(more),
         "ms-honest": means["honest"],
         "ms-paper-maverick": e.claims.paper["fedms.t2.maverick.fedms"],
-        "ms-flip-sure": "sure" if flip.low > 0 else "not sure",
+        "ms-flip-sure": "sure" if over["LabelFlip"] else "not sure",
         "ms-runs": len(rates),
         "ms-data-least": rates["RandomData"].min(),
         "ms-greedy": f"{e.rates('greedyfed')['maverick'].mean():.1f}%",
@@ -233,20 +208,11 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "ms-greedy-worst": f"{greedy.min():.0f}",
         "ms-greedy-best": f"{greedy.max():.0f}",
         "ms-detection-seeds": len(e.auc),
-    }
-    for key, name in (("ms", "MS-MR"), ("mr", "MR")):
-        found[f"ms-mav-{key}"] = e.auc[f"maverick.{name}"].mean()
-        found[f"ms-flip-{key}"] = e.auc[f"LabelFlip.{name}"].mean()
-    found["ms-mav-loo"] = e.auc["maverick.leave-one-out"].mean()
-    return found | _of_verdicts(e)
-
-
-def _of_verdicts(e: Evaluation) -> dict[str, Any]:
-    cells = e.claims[e.claims.index.str.match(r"fedms\.t1\..*mnist")]
-    fitted = ("dir10.mnist.fedavg", "dir10.mnist.poc", "dir10.mnist.fedms", "fedprox",
-              "dir1.mnist.fedavg")  # fmt: skip
-    predicted = cells[~cells.index.str.endswith(fitted)]
-    return {
+        "ms-mav-ms": auc["maverick.MS-MR"],
+        "ms-flip-ms": auc["LabelFlip.MS-MR"],
+        "ms-mav-mr": auc["maverick.MR"],
+        "ms-flip-mr": auc["LabelFlip.MR"],
+        "ms-mav-loo": auc["maverick.leave-one-out"],
         "ms-cells": len(cells),
         "ms-cells-yes": int((cells.verdict == REPRODUCED).sum()),
         "ms-cells-no": int((cells.verdict == NOT_REPRODUCED).sum()),
@@ -264,23 +230,28 @@ def numbers(e: Evaluation) -> dict[str, Any]:
 # ------------------------------------------------------------------------ tables
 
 
-def printed_gain(e: Evaluation, scenario: str) -> float:
-    """What the paper's FedMS gains on its FedAvg, MNIST."""
-    return e.printed(f"t1.{scenario}.mnist.fedms") - e.printed(f"t1.{scenario}.mnist.fedavg")
+def printed_gain(e: Evaluation) -> float:
+    """What the paper's FedMS gains on its FedAvg, MNIST, mean of the scenarios."""
+    ours, theirs = (
+        [e.printed(f"t1.{scenario}.mnist.{method}") for scenario in SCENARIOS]
+        for method in ("fedms", "fedavg")
+    )
+    return float(np.subtract(ours, theirs).mean())
 
 
-def main_claims(e: Evaluation) -> dict[str, tuple[str, str, Interval]]:
+def main_claims(e: Evaluation) -> dict[str, tuple[str, str, str]]:
     """Name the main claims: by claim its words, the paper's number, and ours."""
-    gain = f"{np.mean([printed_gain(e, s) for s in SCENARIOS]):.1f}"
-    both = lead(e.pooled, *EDGES["both"])
-    found = {"p1.mnist.vs-fedavg": ("accuracy of FedMS minus FedAvg's, points", gain, both)}
-    rates, bounds = e.rates("fedms"), {"maverick": ("mavericks", "a Maverick: at least 50%")}
-    for kind, words in KIND_LABELS.items():
-        bounds[kind] = (f"suppressed.{kind}", f"a client with {words}: at most 2.5%")
-    for kind, (claim, words) in bounds.items():
+    both, rates = lead(e.pooled, *EDGES["both"]), e.rates("fedms")
+    words = "accuracy of FedMS minus FedAvg's, points"
+    found = {"fedms.p1.mnist.vs-fedavg": (words, f"{printed_gain(e):.1f}", both.text(1))}
+    bounds = {"maverick": "a Maverick: at least 50%"}
+    bounds |= {kind: f"a client with {words}: at most 2.5%" for kind, words in KIND_LABELS.items()}
+    for kind, words in bounds.items():
+        claim = "fedms.mavericks" if kind == "maverick" else f"fedms.suppressed.{kind}"
         printed = f"in words; {e.claims.paper[f'fedms.t2.{kind}.fedms']}"
-        found[claim] = (f"rounds of {words}", printed, bounded_interval(rates[kind], 0, 100))
-    return {f"fedms.{name}": row for name, row in found.items()}
+        ours = bounded_interval(rates[kind], 0, 100).text(1)
+        found[claim] = (f"rounds of {words}", printed, ours)
+    return found
 
 
 def table1(e: Evaluation, methods: tuple[str, ...]) -> pd.DataFrame:
@@ -304,19 +275,12 @@ def table2(e: Evaluation, methods: tuple[str, ...]) -> pd.DataFrame:
     return overviews.intervals(ours, paper)
 
 
-def detection(e: Evaluation) -> pd.DataFrame:
-    """Chance that a score finds a Maverick, or a client that misbehaves."""
-    kinds = {"maverick": "Mavericks", **KIND_LABELS}
-    found = {
-        (title, words): bounded_interval(e.auc[f"{kind}.{score}"], 0, 1)
-        for (kind, title), (score, words) in product(kinds.items(), SCORES.items())
+def detection(e: Evaluation) -> dict[str, dict[str, Interval]]:
+    """Chance by kind and score that the score finds a Maverick, or a client that misbehaves."""
+    return {
+        title: {words: bounded_interval(e.auc[f"{kind}.{n}"], 0, 1) for n, words in SCORES.items()}
+        for kind, title in {"maverick": "Mavericks", **KIND_LABELS}.items()
     }
-    return overviews.intervals(found)
-
-
-def study_table(e: Evaluation) -> pd.DataFrame:
-    """Return the study of one change at a time; see :func:`study`."""
-    return study(e.frame("study"), e.records)
 
 
 def means(frame: pd.DataFrame, metric: str, least: float = 0, most: float = 100) -> pd.DataFrame:
@@ -339,16 +303,11 @@ def judged(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def readings(store: Store) -> pd.DataFrame:
-    """Judge Table 1 on MNIST under every reading of what the paper leaves open.
-
-    Index: the readings on record; columns ``cells``, ``mean distance`` to the printed numbers in
-    points, the same over the cells that all have, ``within 3 points``, ``reproduced``, and ``FedMS
-    first``, scenarios in which its mean is the highest of all seven methods.
-    """
+    """Judge Table 1 on MNIST under every reading that is on record."""
     claims = load_claims("fedms")
-    places = [dict(c.place) | {"claim": c.id} for c in claims.claims]
+    places = [{**c.place, "claim": c.id} for c in claims.claims]
     asked = pd.DataFrame([p for p in places if p.get("table") == "t1" and p["dataset"] == "mnist"])
-    rows: dict[str, list[Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     distances: dict[str, Any] = {}
     for local, owned in READINGS:
         changed = replace(claims, protocol={**claims.protocol, "local": local, "owned": owned})
@@ -359,69 +318,60 @@ def readings(store: Store) -> pd.DataFrame:
         name = reading_name(local, owned)
         off = distances[name] = (cells["mean"] - cells.paper.astype(float)).abs()
         whole = cells["mean"].unstack().reindex(columns=PAPER_METHODS).dropna()
-        first = int((whole.idxmax(axis=1) == "fedms").sum()) if len(whole) else 0
-        rows[name] = [
-            len(cells),
-            off.mean(),
-            int((off <= 3).sum()),
-            int((cells.verdict == REPRODUCED).sum()),
-            f"{first} of {len(whole)}" if len(whole) else "–",
-        ]
-    columns = ["cells", "mean distance", "within 3 points", "reproduced", "FedMS first"]
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
-    common = pd.DataFrame(distances).dropna()
-    table.insert(2, f"on the {len(common)} common cells", common.mean() if len(common) else np.nan)
+        first = sum(line.idxmax() == "fedms" for _, line in whole.iterrows())
+        rows[name] = {
+            "cells": len(cells),
+            "mean distance": off.mean(),
+            "within 3 points": int((off <= 3).sum()),
+            "reproduced": int((cells.verdict == REPRODUCED).sum()),
+            "FedMS first": f"{first} of {len(whole)}" if len(whole) else "–",
+        }
+    table, common = overviews.table(rows), pd.DataFrame(distances).dropna()
+    table.insert(2, f"on the {len(common)} common cells", common.mean())
     return table
 
 
 def by_variant(store: Store) -> pd.DataFrame:
     """Judge all claims on FedMS with another reading of the method in its place.
 
-    One row per claim and reading: ``claim``, ``mean``, ``verdict`` and ``reading``, the name of a
-    method.  Claims that hold by construction, and those that are not judged, are left out.
+    What holds by construction or is not judged is left out.
     """
     claims = load_claims("fedms")
 
-    def of(method: str, asked: Any) -> Any:
-        if isinstance(asked, dict):
-            return {
-                k: method if (k, v) == ("method", "fedms") else of(method, v)
-                for k, v in asked.items()
-            }
-        return [of(method, each) for each in asked] if isinstance(asked, list) else asked
+    def read(claim: Claim, method: str) -> Claim:
+        asked = json.dumps([claim.ours, claim.against])
+        other = asked.replace('"method": "fedms"', f'"method": "{method}"')
+        ours, against = json.loads(other)
+        return replace(claim, ours=ours, against=against) if other != asked else claim
 
-    about = [c for c in claims.claims if of("", [c.ours, c.against]) != [c.ours, c.against]]
+    about = [claim for claim in claims.claims if read(claim, "") != claim]
     frames = []
     for method in ("fedms", *VARIANTS):
-        read = [replace(c, ours=of(method, c.ours), against=of(method, c.against)) for c in about]
-        frame = join(replace(claims, claims=tuple(read)), store)
-        frame = frame[~frame.verdict.isin(UNJUDGED) & ~frame.by_construction]
+        frame = join(replace(claims, claims=tuple(read(c, method) for c in about)), store)
+        frame = judged(frame[~frame.by_construction])
         frames.append(frame[["claim", "mean", "verdict"]].assign(reading=method))
     return pd.concat(frames, ignore_index=True)
 
 
-def study(frame: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
-    """One row per change of the study, and what FedMS gains in it.
+def study(e: Evaluation) -> pd.DataFrame:
+    """One row per change of the study that is on record, and what FedMS gains in it.
 
-    Index: the changes on record; a column of mean accuracy per method, then ``gain`` of FedMS over
-    uniform selection with the same coreset, ``low`` and ``high`` (paired by seed, 95%), and
-    ``Maverick rate`` of FedMS in percent of the rounds.
+    ``gain`` is over uniform selection with the same coreset, paired by seed, with its interval.
     """
-    fields = set[str]().union(*CHANGES.values())
+    frame, fields = e.frame("study"), set[str]().union(*CHANGES.values())
     rows: dict[str, dict[str, float]] = {}
     for name, change in CHANGES.items():
-        part = overviews.alike(frame, replace(SCALES[profile].usual(), **change), fields)
-        if "fedms" not in set(part.method) or name in rows:
+        part = overviews.alike(frame, replace(SCALES[e.records].usual(), **change), fields)
+        if "fedms" not in set(part.method):
             continue
         wide = overviews.by_seed(part, LABELS)
-        gain = paired_interval(wide["fedms"] - wide["uniform-coreset"])
-        mine = part[(part.method == "fedms") & (part.metric == "rate.maverick")]
+        gain = lead(wide, "fedms", "uniform-coreset")
         rows[name] = {
             **{LABELS[m]: float(wide[m].mean()) for m in STUDIED if m in wide},
             "gain": gain.mean,
             "low": gain.low,
             "high": gain.high,
-            "Maverick rate": float(mine.value.mean()),
+            "Maverick rate": where(part, method="fedms", metric="rate.maverick").value.mean(),
         }
     return overviews.table(rows)
 
@@ -432,7 +382,7 @@ TUNED = ["lr", "mu", "poc_decay", "emd_beta", "sv_alpha", "alpha", "temperature"
 def best_on_validation(frame: pd.DataFrame, method: str) -> tuple[dict[str, float], pd.DataFrame]:
     """Return the hyper-parameters of a method by mean validation accuracy, and its rows there.
 
-    Its points are compared on the seeds that all of them have, if there are any.
+    Points are compared on the seeds that all of them have, if there are any.
     """
     mine = frame[frame.method == method]
     varied = [f for f in TUNED if mine[f].nunique() > 1] or ["lr"]
@@ -448,22 +398,18 @@ def best_on_validation(frame: pd.DataFrame, method: str) -> tuple[dict[str, floa
 def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
     """Choose every method's hyper-parameters by mean validation accuracy, and test those.
 
-    Columns ``points`` tried, ``chosen``, ``inside`` (the rate is neither end of those tried), and
-    the test accuracy there: ``mean``, ``low``, ``high``, ``seeds``.
+    ``inside``: the chosen rate is neither end of those tried.
     """
     rows = {}
     for method in (m for m in LABELS if m in set(frame.method)):
         chosen, there = best_on_validation(frame, method)
-        mine = frame[frame.method == method]
-        rates = sorted(set(mine.lr))
-        tested = bounded_interval(there[there.metric == "accuracy"].value.to_numpy(), 0, 100)
+        mine = where(frame, method=method)
+        tested = bounded_interval(where(there, metric="accuracy").value, 0, 100)
         rows[LABELS[method]] = {
             "points": len(mine[list(chosen)].drop_duplicates()),
             "chosen": ", ".join(f"{f} {v:g}" for f, v in chosen.items()),
-            "inside": bool(rates[0] < there.lr.iloc[0] < rates[-1]),
-            "mean": tested.mean,
-            "low": tested.low,
-            "high": tested.high,
+            "inside": "yes" if mine.lr.min() < there.lr.iloc[0] < mine.lr.max() else "no",
             "seeds": tested.n,
+            "test accuracy": tested.text(1),
         }
     return overviews.table(rows)

@@ -13,66 +13,31 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
+import pandas as pd
 
-from fedkit.estimators import Estimator, GTGShapley, estimate, estimate_many
-from fedkit.federated import adversaries
-from fedkit.federated.federation import (
-    Federation,
-    Transform,
-    UpdateAttack,
-    make_federation,
-)
+from fedkit.estimators import GTGShapley, estimate, estimate_many
+from fedkit.federated import adversaries, policies
+from fedkit.federated.federation import Federation, Transform, UpdateAttack, make_federation
 from fedkit.federated.history import History
 from fedkit.federated.partition import IID, Dirichlet, Mavericks
-from fedkit.federated.policies import (
-    ClassCosine,
-    Estimated,
-    Exact,
-    NoValue,
-    ShuffledValues,
-    SizeWeighted,
-    UniformSelection,
-    UniformWeights,
-)
 from fedkit.federated.rounds import Plan, Probe, Round, Strategy
 from fedkit.games.coalitions import all_coalitions
 from fedkit.games.exact import leave_one_out, shapley
 from fedkit.games.game import table_game, tabulate
 from fedkit.games.valuation import Valuation
-from fedkit.intervals import finite
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD
 from fedkit.methods import baselines
-from fedkit.methods.baselines import RunningValue
-from fedkit.methods.fedms import (
-    FedMS,
-    MaverickGTG,
-    MaverickMR,
-    MaverickTMR,
-    class_difficulty,
-    class_scores,
-    rewards,
-)
+from fedkit.methods import fedms as method
 from fedkit.streams import Streams
 from reproduction import common
 from reproduction.common import accuracy_curve, chance_above, dataset, tested_rounds
 from reproduction.fedms import experiments as given
-from reproduction.fedms.experiments import (
-    EQUAL,
-    KINDS,
-    METHODS,
-    OWN,
-    SCENARIOS,
-    TINY,
-    Setting,
-)
+from reproduction.fedms.experiments import EQUAL, KINDS, METHODS, OWN, SCENARIOS, TINY, Setting
 from reproduction.golden import Tiny
 from reproduction.records import Cell
 
-IntArray = npt.NDArray[np.int64]
-Scores = dict[str, npt.NDArray[np.float64]]
 Named = Literal["accuracy", "negative_loss", "class_accuracy"]
 
 
@@ -86,16 +51,11 @@ def adversaries_of(s: Setting, n_classes: int) -> dict[int, Transform | UpdateAt
     return {int(i): part for part, group in zip(parts, ids, strict=True) for i in group}
 
 
-def fedms(s: Setting) -> FedMS:
+def fedms(s: Setting) -> method.FedMS:
     """Return FedMS in the reading of a setting."""
-    temperature = 1e9 if s.method in EQUAL else s.temperature
-    estimators: dict[str, Estimator] = {
-        "gtg": MaverickGTG(temperature=temperature),
-        "mr": MaverickMR(temperature=temperature),
-        "tmr": MaverickTMR(temperature=temperature),
-    }
-    return FedMS(
-        estimators[s.estimator],
+    estimators = {"gtg": method.MaverickGTG, "mr": method.MaverickMR, "tmr": method.MaverickTMR}
+    return method.FedMS(
+        estimators[s.estimator](temperature=1e9 if s.method in EQUAL else s.temperature),
         alpha=s.alpha,
         units="fraction" if s.method == "fedms-fraction" else "percent",
         aggregate="all" if s.method.startswith("fedms-printed") else "coreset",
@@ -104,7 +64,7 @@ def fedms(s: Setting) -> FedMS:
     )
 
 
-class _FromTheStart(UniformSelection):
+class _FromTheStart(policies.UniformSelection):
     """Uniform selection of the control that uses FedMS's aggregation alone: all in round 0."""
 
     def __call__(self, table: Any, k: int, rng: np.random.Generator) -> Any:
@@ -117,24 +77,22 @@ def strategy(s: Setting, n_classes: int) -> Strategy:
         return fedms(s).strategy(n_classes, s.rounds)
     if s.method == "uniform-coreset":
         return replace(fedms(s).strategy(n_classes, s.rounds), select=_FromTheStart())
-    mavericks = tuple(range(s.mavericks))
-    bad = tuple(range(s.clients, s.everybody))
-    exact, running = Exact(normalised=False), RunningValue(s.sv_alpha)
-    gtg = partial(Estimated, count="distinct", normalised=False)
-    plain = Strategy(UniformSelection(), NoValue(), SizeWeighted())
+    mavericks, bad = tuple(range(s.mavericks)), tuple(range(s.clients, s.everybody))
+    running, first = (baselines.RunningValue(s.sv_alpha, *how) for how in ((), ("first",)))
+    exact = policies.Exact(normalised=False)
+    gtg = partial(policies.Estimated, count="distinct", normalised=False)
+    plain = Strategy(policies.UniformSelection(), policies.NoValue(), policies.SizeWeighted())
+    poc = replace(plain, select=baselines.PowerOfChoice(s.poc_decay))
     valued = replace(plain, select=baselines.SFedAvg(100), value=exact, remember=running)
-    first = RunningValue(s.sv_alpha, "first")
     greedy = replace(plain, select=baselines.GreedyFed(), remember=first)
     rows = {
         "fedavg": plain,
         "fedprox": plain,  # its local training is another
-        "poc": replace(
-            plain, select=baselines.PowerOfChoice(s.poc_decay), aggregate=UniformWeights()
-        ),
+        "poc": replace(poc, aggregate=policies.UniformWeights()),
         "fedemd": replace(plain, select=baselines.FedEMD(s.emd_beta)),
         "s-fedavg": replace(valued, select=baselines.SFedAvg()),
         "s-fedavg-percent": valued,
-        "s-fedavg-shuffled": replace(valued, value=ShuffledValues(exact)),
+        "s-fedavg-shuffled": replace(valued, value=policies.ShuffledValues(exact)),
         "greedyfed": replace(greedy, value=gtg(GTGShapley())),
         "greedyfed-loss": replace(greedy, value=gtg(GTGShapley(1e-4, 1e-4))),
         "oracle": replace(plain, select=baselines.Oracle(mavericks, bad)),
@@ -202,11 +160,7 @@ def simulate(
     utility: Named | None = None,
     **options: Any,
 ) -> History:
-    """Run the federations of a setting, one per seed, in lockstep.
-
-    `utility` takes the place of the method's own; `options` are those of
-    :func:`fedkit.federated.rounds.run`.
-    """
+    """Run the federations of a setting in lockstep; `utility` replaces the method's own."""
     n_classes = federations[0].n_classes
     how: dict[str, Any] = {s.local: s.local_rounds}
     proximal = s.mu if s.method == "fedprox" else 0.0
@@ -231,7 +185,7 @@ def reward_probe(s: Setting) -> Probe:
         if s.method in ("s-fedavg", "s-fedavg-percent", "greedyfed"):
             paid = 100 * v.values
         elif classwise(s) and not v.info.get("initial"):
-            paid = rewards(v) * (100 if fedms(s).units == "fraction" else 1)
+            paid = method.rewards(v) * (100 if fedms(s).units == "fraction" else 1)
         else:
             return dict.fromkeys(("reward_maverick", "reward_other"), np.nan)
         return {
@@ -308,85 +262,78 @@ def run_partition(cell: Cell, seed: int, device: str | None, progress: bool) -> 
     return common.result(seed, s.data, made.summary(), series)
 
 
-def scores_of_round(r: Round, temperature: float, frequency: np.ndarray) -> Scores:
-    """Score every participant of a round in every way, from one table of class accuracies.
+def scores_of_round(r: Round, temperature: float, frequency: np.ndarray) -> pd.DataFrame:
+    """Score every participant of a round, a row each, in every way from one table of accuracies.
 
-    `frequency`, float64[classes], is the share of each class among the validation images: accuracy
-    is the mean of the class accuracies with these weights.
-
-    "MR" and "GTG" value accuracy; "class mean" all classes alike; "MS-MR" and "MS-GTG" by
-    difficulty; "leave-one-out" accuracy, all in percentage points; "cosine" is ShapFed's score,
-    "size" the data.
+    "MR" and "GTG" value accuracy, of classes with these frequencies; "class mean" all classes
+    alike; "MS-MR" and "MS-GTG" by difficulty; "cosine" is ShapFed's score, "size" the data.
     """
     table = tabulate(r.game())
     accuracies = table(all_coalitions(table.n_players))
     accuracy = table_game(accuracies @ frequency)
     by_class = shapley(table).values
-    nonempty = accuracies[1:].sum(axis=1)
-    best = accuracies[1 + int(nonempty.argmax())]
+    best = accuracies[1 + int(accuracies[1:].sum(axis=1).argmax())]
     streams = r.streams.child("scores")
     (gtg,) = estimate_many(accuracy, GTGShapley(), seeds=streams.child("gtg"))
-    guided = estimate(table, MaverickGTG(temperature=temperature), seed=streams.child("ms-gtg"))
-    return {
+    guide = method.MaverickGTG(temperature=temperature)
+    guided = estimate(table, guide, seed=streams.child("ms-gtg"))
+    hard = method.class_difficulty(best, temperature)
+    return pd.DataFrame({
         "MR": 100 * by_class @ frequency,
         "GTG": 100 * gtg.values,
         "class mean": 100 * by_class.mean(axis=1),
-        "MS-MR": 100 * class_scores(by_class, class_difficulty(best, temperature)),
-        "MS-GTG": 100 * class_scores(guided.values, guided.info["beta"]),
+        "MS-MR": 100 * method.class_scores(by_class, hard),
+        "MS-GTG": 100 * method.class_scores(guided.values, guided.info["beta"]),
         "leave-one-out": 100 * leave_one_out(accuracy).values,
-        "cosine": ClassCosine()([r])[0].values,
+        "cosine": policies.ClassCosine()([r])[0].values,
         "size": r.sizes / r.sizes.sum(),
-    }
+    })  # fmt: skip
 
 
 def _watch(
     s: Setting, cell: Cell, federations: list[Federation], device: str | None, progress: bool
-) -> tuple[History, dict[int, list[tuple[IntArray, Scores]]]]:
-    """Run, and return the rounds of each seed with their scores as well."""
-    made = dict(zip(cell.seeds, federations, strict=True))
-    seen: dict[int, list[tuple[IntArray, Scores]]] = {seed: [] for seed in cell.seeds}
+) -> tuple[History, pd.DataFrame]:
+    """Run, and return every participant's scores as well: index seed, round and client."""
+    made, seen = dict(zip(cell.seeds, federations, strict=True)), []
 
     def probe(r: Round, v: Valuation) -> dict[str, float]:
         f = made[r.streams.seed]
         frequency = np.bincount(f.y_val.numpy(), minlength=f.n_classes) / len(f.y_val)
         scores = scores_of_round(r, s.temperature, frequency)
-        seen[r.streams.seed].append((r.participants, scores))
+        seen.append(scores.assign(seed=r.streams.seed, round=r.index, client=r.participants))
         return {}
 
     history = simulate(
         s, federations, cell.seeds, utility="class_accuracy", probe=probe, device=device,
         progress=progress,
     )  # fmt: skip
-    return history, seen
+    return history, pd.concat(seen).set_index(["seed", "round", "client"])
 
 
 def run_detection(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
     """AUC of each score for each kind of misbehaviour, and for Mavericks against the rest.
 
-    A client's score is its mean over the rounds in which it took part.  A misbehaving client
-    should score *below* the honest ones (Mavericks included): the AUC is the share of pairs in
-    which it does.  ``maverick`` is the share of pairs in which a Maverick scores *above* another
-    honest client.
+    A client's score is its mean over its rounds.  The AUC is the share of pairs in which a
+    misbehaving client scores below an honest one; ``maverick``, a Maverick above another honest
+    client.
     """
     s = Setting.of(cell)
     _, seen = _watch(s, cell, [federation(s, seed) for seed in cell.seeds], device, progress)
-    cheats = np.arange(s.clients, s.everybody).reshape(len(KINDS), s.adversaries)
     results = []
     for seed in cell.seeds:
         metrics: dict[str, float] = {}
-        ids = np.concatenate([participants for participants, _ in seen[seed]])
-        count = np.bincount(ids, minlength=s.everybody)
-        for name in seen[seed][0][1]:
-            total = np.bincount(
-                ids, np.concatenate([scores[name] for _, scores in seen[seed]]), s.everybody
-            )
-            mean = np.divide(total, count, out=np.full(s.everybody, np.nan), where=count > 0)
-            honest = finite(mean[: s.clients])
-            for kind, bad in zip(KINDS, cheats, strict=True):
-                metrics[f"auc.{kind}.{name}"] = chance_above(honest, finite(mean[bad]))
-            metrics[f"auc.maverick.{name}"] = chance_above(
-                finite(mean[: s.mavericks]), finite(mean[s.mavericks : s.clients])
-            )
+        for name, means in seen.loc[seed].groupby("client").mean(skipna=False).items():
+            mean = means.dropna()
+
+            def of(first: int, end: int, mean: Any = mean) -> Any:
+                return mean[(mean.index >= first) & (mean.index < end)].to_numpy()
+
+            for j, kind in enumerate(KINDS):
+                first = s.clients + j * s.adversaries
+                bad = of(first, first + s.adversaries)
+                metrics[f"auc.{kind}.{name}"] = chance_above(of(0, s.clients), bad)
+            rare, others = of(0, s.mavericks), of(s.mavericks, s.clients)
+            metrics[f"auc.maverick.{name}"] = chance_above(rare, others)
         results.append(common.result(seed, s.data, metrics))
     return results
 
@@ -395,8 +342,8 @@ def _scores(cell: Cell, device: str | None) -> dict[str, Any]:
     """Every score of every round of a golden run, of which a record of detection holds ranks."""
     s = Setting.of(cell)
     _, seen = _watch(s, cell, [federation(s, seed) for seed in cell.seeds], device, False)
-    rounds = [scores for seed in cell.seeds for _, scores in seen[seed]]
-    return {name: [scores[name] for scores in rounds] for name in rounds[0]}
+    rounds = [scores for _, scores in seen.groupby(["seed", "round"])]
+    return {name: [scores[name].to_numpy() for scores in rounds] for name in map(str, seen)}
 
 
 def run_five(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
@@ -412,14 +359,12 @@ def run_five(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         mine, other = (tested_rounds(f[f.seed == seed]) for f in frames)
         metrics, series = {}, accuracy_curve(mine)
         series["without"] = accuracy_curve(other)["accuracy"]
-        for name in seen[seed][0][1]:
-            scores = np.array([found[name] for _, found in seen[seed]])  # [rounds, clients]
+        for name, scores in seen.loc[seed].items():
+            table = scores.unstack("client").to_numpy()  # [rounds, clients]
             # the Maverick's score minus the mean of the others', in points
-            gaps = scores[:, 0] - scores[:, 1:].mean(axis=1)
+            gaps = table[:, 0] - table[:, 1:].mean(axis=1)
             metrics[f"gap.{name}"] = float(gaps.mean())
-            metrics[f"last.{name}"] = 100 * float(
-                (scores[:, 0] <= scores[:, 1:].min(axis=1)).mean()
-            )
+            metrics[f"last.{name}"] = 100 * float((table[:, 0] <= table[:, 1:].min(axis=1)).mean())
             if name in ("MR", "MS-MR"):
                 series[f"gap.{name}"] = gaps[mine["round"].to_numpy() - 1].tolist()
         metrics["accuracy"] = series["accuracy"][-1]
@@ -468,16 +413,16 @@ DETECTION = Tiny(
     more=_scores,
 )
 PARTITION = Tiny("partition", run_partition, RUN.base, switches={"owned": {}})
-for _name, _title, _golden, _block in (
-    ("table1", "Final accuracy with Mavericks", RUN, 5),
-    ("table2", "Who takes part, with misbehaving clients", RUN, 5),
-    ("five_clients", "Five clients, one Maverick (Figure 2)", FIVE, 5),
-    ("detection", "Which score finds which misbehaviour", DETECTION, 5),
-    ("study", "Other Mavericks, other validation data", RUN, 5),
-    ("tuning", "Hyper-parameters chosen on validation data", RUN, 5),
-    ("partition", "Who holds what (Figure 1)", PARTITION, None),
+for _name, _title, _golden in (
+    ("table1", "Final accuracy with Mavericks", RUN),
+    ("table2", "Who takes part, with misbehaving clients", RUN),
+    ("five_clients", "Five clients, one Maverick (Figure 2)", FIVE),
+    ("detection", "Which score finds which misbehaviour", DETECTION),
+    ("study", "Other Mavericks, other validation data", RUN),
+    ("tuning", "Hyper-parameters chosen on validation data", RUN),
+    ("partition", "Who holds what (Figure 1)", PARTITION),
 ):
     common.experiment(
         "fedms", _name, _title, getattr(given, _name), partial(given.seeds_of, _name), _golden,
-        block=_block,
+        block=None if _golden is PARTITION else 5,
     )  # fmt: skip

@@ -15,14 +15,7 @@ from reproduction.fedms import figures, findings
 from reproduction.fedms.experiments import METHODS, PAPER_METHODS, SCENARIOS
 from reproduction.fedms.findings import EXPERIMENTS, KIND_LABELS, LABELS, SCORES, Evaluation
 from reproduction.overviews import lead, where
-from reproduction.tables import (
-    Page,
-    captioned,
-    choices,
-    marked_verdict,
-    marks_told,
-    other_choices,
-)
+from reproduction.tables import Page, captioned, choices, marked_verdict, marks_told, other_choices
 from reproduction.tables import main_claims as claims_in_words
 
 PAGE = Page(Evaluation)
@@ -36,8 +29,7 @@ def main_claims(e: Evaluation) -> Any:
     by the bound that its row names, which we set for the paper's words; against the printed
     numbers all are inconclusive.{marks}
     """
-    claims = findings.main_claims(e)
-    told = {name: (words, printed, i.text(1)) for name, (words, printed, i) in claims.items()}
+    told = findings.main_claims(e)
     table, marks = claims_in_words(e.claims, told)
     return table, {"seeds": overviews.seeds_told(e.claims.loc[[*told]].seeds), **marks}
 
@@ -58,16 +50,14 @@ def rivals(e: Evaluation) -> Any:
     """
     rows = ("fedavg", "s-fedavg", "s-fedavg-percent", "s-fedavg-shuffled", "fedms", "fedms-equal",
             "fedms-printed", "fedms-printed-equal", "greedyfed", "greedyfed-loss")  # fmt: skip
-    columns: dict[str, dict[str, str]] = {}
+    lines = {}
     for method in rows:
         rates = e.rates(method)
         shown = {f"Dir({s.removeprefix('dir')})": e.accuracy.loc[s][method] for s in SCENARIOS}
         for kind, words in {"maverick": "Mavericks", **KIND_LABELS}.items():
-            shown[f"asks {words}"] = rates.get(kind, pd.Series(dtype=float))
-        for name, values in shown.items():
-            said = bounded_interval(values.dropna(), 0, 100).text(1)
-            columns.setdefault(name, {})[LABELS[method]] = said
-    return pd.DataFrame(columns)
+            shown[f"asks {words}"] = rates.get(kind, [])
+        lines[LABELS[method]] = {k: bounded_interval(x, 0, 100) for k, x in shown.items()}
+    return overviews.texts(lines).T
 
 
 @PAGE.table(
@@ -177,12 +167,12 @@ def edges(e: Evaluation) -> Any:
     }
     found = {
         scenario: {
-            said: lead(e.accuracy.loc[scenario], *findings.EDGES[name]).text(1, signed=True)
+            said: lead(e.accuracy.loc[scenario], *findings.EDGES[name])
             for name, said in words.items()
         }
         for scenario in SCENARIOS
     }
-    return pd.DataFrame(found)
+    return overviews.texts(found, signed=True)
 
 
 @PAGE.table()
@@ -231,16 +221,14 @@ def five_clients(e: Evaluation) -> Any:
     size in their own units), and in how many of the rounds it is last; 95% intervals over the
     seeds.
     """
-    columns: dict[str, Any] = {}
+    parts = []
     for owns, scenario in (("its class alone", "iid"), ("the others too", "iid-mixed")):
         runs = e.five(scenario)
-        columns[f"minus others, {owns}"] = {
-            name: mean_interval(runs[f"gap.{name}"]).text(2) for name in SCORES
-        }
-        columns[f"last (%), {owns}"] = {
-            name: bounded_interval(runs[f"last.{name}"], 0, 100).text(1) for name in SCORES
-        }
-    return pd.DataFrame(columns)
+        gaps = {name: mean_interval(runs[f"gap.{name}"]) for name in SCORES}
+        last = {name: bounded_interval(runs[f"last.{name}"], 0, 100) for name in SCORES}
+        parts += [overviews.texts({f"minus others, {owns}": gaps}, 2)]
+        parts += [overviews.texts({f"last (%), {owns}": last})]
+    return pd.concat(parts, axis=1)
 
 
 @PAGE.table("Table 2, cell by cell", cards=True)
@@ -271,12 +259,8 @@ def detection(e: Evaluation) -> Any:
     honest client, and that a misbehaving client scores below an honest one; 0.5 is a coin. 95%
     intervals over the seeds, within 0 and 1.
     """
-    kinds = {"maverick": "Maverick", **KIND_LABELS}
-    found = {
-        words: {n: bounded_interval(e.auc[f"{kind}.{n}"], 0, 1).text(2) for n in SCORES}
-        for kind, words in kinds.items()
-    }
-    return pd.DataFrame(found)
+    shown = overviews.texts(findings.detection(e), 2).set_axis([*SCORES])
+    return shown.rename(columns={"Mavericks": "Maverick"})
 
 
 @PAGE.table("One change at a time", decimals=1)
@@ -285,7 +269,7 @@ def study(e: Evaluation) -> Any:
     with the same coreset, paired by seed, with its 95% interval, and in how many percent of the
     rounds FedMS takes a Maverick. The oracle knows who the Mavericks are.
     """
-    found = findings.study_table(e)
+    found = findings.study(e)
     gain = [f"{r.gain:+.1f} [{r.low:.1f},\u00a0{r.high:.1f}]" for r in found.itertuples()]
     shown = found.drop(columns=["low", "high"]).assign(gain=gain)
     return shown.rename(columns={"Maverick rate": "rounds"})
@@ -301,10 +285,7 @@ def tuned(e: Evaluation) -> Any:
     with a 95% interval over seeds. Inside: the chosen rate is neither end of those on record;
     where it is an end, the method is not tuned yet.
     """
-    found = findings.tuned_on_validation(e.frame("tuning"))
-    ours = [f"{r['mean']:.1f} [{r['low']:.1f},\u00a0{r['high']:.1f}]" for _, r in found.iterrows()]
-    found["inside"] = found["inside"].map({True: "yes", False: "no"})
-    return found.drop(columns=["mean", "low", "high"]).assign(**{"test accuracy": ours})
+    return findings.tuned_on_validation(e.frame("tuning"))
 
 
 @PAGE.table(decimals=1)

@@ -1,24 +1,9 @@
 """Which federation had the paper?  FedAvg depends on data and local training alone.
 
 The twelve printed accuracies of FedAvg on MNIST and FashionMNIST (Tables 1 and 2) are held against
-FedAvg under every split and local training.  The rule was written before the runs:
-
-- A *reading* is a split, a rate, a batch size, a momentum, where the long tail is cut (in the
-  training pool alone, or in the test set too) and which accuracy is reported (of the last round,
-  mean of the last ten, the best).  The last two cost no runs: every run records the accuracy of
-  each class.
-- Its fit is the root mean square, over cells, of our accuracy minus the printed one, in points; the
-  accuracy of a cell is the mean over seeds, and the median stands beside it, for single seeds of
-  some splits collapse to chance.
-- The trends are judged apart: the root mean square of the differences between Dirichlet
-  parameters (at one imbalance) and between imbalances (at one parameter), ours minus the paper's.
-- Readings are chosen on three cells of MNIST (``experiments.SCREENED``): with one seed all are
-  screened, the best dozen get three seeds, and :func:`declared` is the one whose error is least
-  then.  The captions of the paper's tables say *final* accuracy, so a reading that reports its best
-  round is shown, and not declared.
-- The other nine cells confirm, with five seeds.  The declared reading is judged for all rows if its
-  error there is at most ``NEAR`` points and below that of the present reading; else nothing fits,
-  the present one stays judged, and that is what is told.
+FedAvg under every split and local training.  A *reading* is a split, a rate, a batch size, a
+momentum, where the long tail is cut (in the training pool alone, or in the test set too) and which
+accuracy is reported.  The rule by which one is chosen and confirmed is in the book's policy.
 """
 
 from __future__ import annotations
@@ -63,8 +48,6 @@ REPORTED = ("last", "last_10", "best")
 TAILS = ("train", "both")
 #: what the captions of Tables 1 to 3 may mean by "final"
 FINAL = REPORTED[:2]
-#: a reading fits whose error is at most so many points, the number by which its cells are off
-NEAR = 5.0
 #: the reading of the records so far: split, rate, batch size, momentum, tail, report
 PRESENT = ("blocks", 0.1, 32, 0.0, "train", "last")
 
@@ -114,52 +97,32 @@ def run_calibration(cell: Cell, device: Any, progress: bool) -> list[dict[str, A
 
 def reported(curve: FloatArray) -> dict[str, float]:
     """What a paper may report of the tested rounds of one run, the last ten of which are last."""
-    return {
-        "last": float(curve[-1]),
-        "last_10": float(curve[-10:].mean()),
-        "best": float(curve.max()),
-    }
+    found = zip(REPORTED, (curve[-1], curve[-10:].mean(), curve.max()), strict=True)
+    return {name: float(x) for name, x in found}
 
 
-def fit(
-    ours: Mapping[tuple[str, float, float], Sequence[float]],
-    printed: Mapping[tuple[str, float, float], float] = PRINTED,
-) -> dict[str, float]:
+def fit(ours: Mapping[tuple[str, float, float], Sequence[float]]) -> dict[str, float]:
     """Measure how one reading fits; `ours` has the accuracies of the seeds by cell.
 
-    Returns
-    -------
-    dict
-        ``error`` (of means) and ``error_of_medians``, root mean squares over the cells in points;
-        ``alpha`` and ``imbalance``, those of the differences between two cells that differ in one
-        of them alone, NaN where there are no two.
+    Returns root mean squares in points: ``error`` over the cells; ``alpha`` and ``imbalance`` of
+    the differences between two cells that differ in one of them alone, NaN where there are no two.
     """
-    gaps = {cell: float(np.mean(x)) - printed[cell] for cell, x in ours.items()}
-    medians = [float(np.median(x)) - printed[cell] for cell, x in ours.items()]
-    trends: dict[str, list[float]] = {"alpha": [], "imbalance": []}
+    gaps = {cell: float(np.mean(x)) - PRINTED[cell] for cell, x in ours.items()}
+    found: dict[str, list[float]] = {"error": [*gaps.values()], "alpha": [], "imbalance": []}
     for a, b in combinations(gaps, 2):
         differ = [name for name, x, y in zip(("data", "alpha", "imbalance"), a, b, strict=True)
                   if x != y]  # fmt: skip
         if differ in (["alpha"], ["imbalance"]):
-            trends[differ[0]].append(gaps[a] - gaps[b])
-    return {
-        "error": _root_mean_square([*gaps.values()]),
-        "error_of_medians": _root_mean_square(medians),
-        **{name: _root_mean_square(values) for name, values in trends.items()},
-    }
-
-
-def _root_mean_square(values: Sequence[float]) -> float:
-    return float(np.sqrt(np.mean(np.square(values)))) if len(values) else float("nan")
+            found[differ[0]].append(gaps[a] - gaps[b])
+    return {name: float(np.sqrt(np.mean(np.square(x)))) if x else np.nan
+            for name, x in found.items()}  # fmt: skip
 
 
 READING = ["split", "lr", "batch_size", "momentum", "tail", "reported"]
 
 
 def screen(frame: pd.DataFrame) -> pd.DataFrame:
-    """How each reading fits, the best first.
-
-    `frame` holds records of the experiment; a reading counts where all its cells are there.
+    """How each reading fits, the best first; one that lacks a cell is left out.
 
     Index: :data:`READING`.  Columns: those of :func:`fit`, the number of cells and least seeds of a
     cell, and by cell ("mnist 0.01 0.01": data, alpha, imbalance) our mean minus the printed number.
@@ -182,19 +145,11 @@ def screen(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def declared(screened: pd.DataFrame) -> tuple[Any, ...] | None:
-    """Return the reading to be judged: least error of those with three seeds and a final accuracy.
-
-    `screened` is a table of :func:`screen`.  None where no reading has three seeds.
-    """
+    """Return the reading of a :func:`screen` to be judged, None where none has three seeds."""
     final = screened.index.get_level_values("reported").isin(FINAL)
     ready = screened[final & (screened.seeds >= 3)]
     best: Any = None if ready.empty else ready.error.idxmin()
     return best
-
-
-def confirms(declared: Mapping[str, float], present: Mapping[str, float]) -> bool:
-    """Whether the declared reading is judged from now on, by :func:`fit` on the other cells."""
-    return declared["error"] <= NEAR and declared["error"] < present["error"]
 
 
 def in_words(reading: Sequence[Any]) -> str:

@@ -28,9 +28,7 @@ FloatArray = npt.NDArray[np.float64]
 def level_weights(n_players: int, levels: float) -> FloatArray:
     """Weight that Algorithm 1 without truncation gives, on average, to a marginal by its size.
 
-    Entry s is the weight of ``v(S + j) - v(S)`` for each coalition S of s other clients, with Q
-    inclusion levels i/Q: ``(1/Q) sum_i int_0^(i/Q) t^s (1-t)^(n-1-s) dt`` (proved in the chapter on
-    theory); Q = 1 gives Shapley's.
+    ``(1/Q) sum_i int_0^(i/Q) t^s (1-t)^(n-1-s) dt`` for s other clients; Q = 1 gives Shapley's.
     """
     if levels == math.inf:
         return beta_weights(n_players, 2, 1) / 2
@@ -42,10 +40,8 @@ def level_weights(n_players: int, levels: float) -> FloatArray:
 def walk_mean(game: Game, level: float, eta: float | None = None) -> tuple[FloatArray, float]:
     """Exact mean of one walk of Algorithm 1, by enumeration of its masks and orders.
 
-    `game` has at most 7 players, v(empty) = 0 and v(N) = 1 as the paper asks; `level` is the
-    inclusion probability q; without `eta`, the tolerance of line 15, no walk is cut.
-
-    Returns the expected credit of each client in one walk, and of its utility calls the number.
+    `level` is the inclusion probability; `eta` the tolerance of line 15.  Returns the expected
+    credit of each client, and the expected number of utility calls.
     """
     n = game.n_players
     if n > 7:

@@ -211,11 +211,9 @@ def table3(profile: str) -> list[Setting]:
 
 
 def sweep_levels(profile: str) -> list[Setting]:
-    """More levels in both readings of the budget; the corrected sampler has no Q, only its budget.
+    """More levels where the budget grows with them (section 4.3), or is fixed (section 4.2).
 
-    Section 4.3: more levels cost more computation, so the walks per level are fixed; section 4.2:
-    every method has N x M calls, so the budget is.  At Q = 2 the two are one, and more than M
-    levels leave not one walk for each.
+    The corrected sampler has no Q; at Q = 2 the two budgets are one.
     """
     return [
         *(replace(s, budget_grows=grows)

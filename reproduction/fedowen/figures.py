@@ -16,7 +16,7 @@ from reproduction import overviews
 from reproduction.fedowen import calibration, findings
 from reproduction.fedowen.errata import level_weights, walk_mean
 from reproduction.fedowen.findings import COLUMN, CONTROLS, LABELS, SETS, Evaluation, pooled
-from reproduction.overviews import lead
+from reproduction.overviews import lead, where
 
 
 def minute(e: Evaluation) -> Picture:
@@ -128,13 +128,9 @@ def milder(e: Evaluation) -> Picture:
     return plots.dots_with_intervals(found, "points of final accuracy over FedAvg")
 
 
-def sensitivity(table: pd.DataFrame) -> Picture:
+def sensitivity(e: Evaluation) -> Picture:
     """Draw FedOwen's lead over FedAvg, one setting changed at a time."""
-    lines = table.rename(columns={"gain": "mean"})
-    lines.index = pd.Index(
-        [f"{setting} = {value}" if value else setting for setting, value in table.index]
-    )
-    lines["low"], lines["high"] = lines["low"].clip(-100), lines["high"].clip(upper=100)
+    lines = findings.sensitivity(e).clip(-100, 100)
     return plots.dots_with_intervals(lines, "FedOwen over FedAvg (points)")
 
 
@@ -143,18 +139,15 @@ def sweeps(e: Evaluation) -> Picture:
     picture, axes = plots.panels(1, 2, height=3.4)
     fixed = "FedOwen, fixed budget"
     order = [LABELS["fedowen"], fixed, LABELS["fedowen-corrected"], LABELS["random-values"]]
-    for axis, (name, column, other) in zip(
-        axes[0], (("sweep_levels", "levels", "fedowen-corrected"),
-                  ("sweep_epsilon", "epsilon", "random-values")), strict=True,
-    ):  # fmt: skip
-        f = e.frame(name, "laptop")
-        f = f[(f.dataset == COLUMN["dataset"]) & (f.metric == "accuracy")]
+    others = {"levels": "fedowen-corrected", "epsilon": "random-values"}
+    for axis, (name, other) in zip(axes[0], others.items(), strict=True):
+        f = where(e.frame(f"sweep_{name}", "laptop"), dataset=COLUMN["dataset"], metric="accuracy")
         f = f[f.method.isin(["fedowen", other])]
-        if name == "sweep_levels":  # at Q = 2 the two budgets are one
+        if name == "levels":  # at Q = 2 the two budgets are one
             same = f[~f.budget_grows | ((f.levels == 2) & (f.method == "fedowen"))]
             f = pd.concat([f[f.budget_grows], same.assign(method=fixed)])
         plots.curves_with_bands(
-            f.replace({"method": LABELS}), column, "value", "method", axis=axis, order=order,
+            f.replace({"method": LABELS}), name, "value", "method", axis=axis, order=order,
             ylabel="test accuracy (%)", within=(0, 100),
         )  # fmt: skip
     return picture

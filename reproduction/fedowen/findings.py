@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedkit.intervals import Interval, mean_interval
+from fedkit.intervals import Interval
 from reproduction import overviews
-from reproduction.claims import load_claims
 from reproduction.fedowen.calibration import FINAL, PRESENT, PRINTED, declared, screen
 from reproduction.fedowen.errata import level_weights
-from reproduction.overviews import by_method, lead, seeds_told, told, where
+from reproduction.fedowen.experiments import SENSITIVITY, Setting
+from reproduction.overviews import by_method, lead, seeds_told, told, view, where
 from reproduction.verdicts import INCONCLUSIVE, NOT_REPRODUCED
 
 Numbers = dict[str, Interval]
@@ -55,43 +54,32 @@ class Evaluation(overviews.Evaluation):
     """What the pages ask of the records."""
 
     paper = "fedowen"
+    #: accuracy of a table by data set, alpha and seed, a column per method; the rarest class of
+    #: Table 2 is five times as frequent, Table 3 has rows that select at random, by imbalance too
+    table1 = view(lambda e: e.accuracy("table1"))
+    table2 = view(lambda e: e.accuracy("table2"))
+    table3 = view(lambda e: e.accuracy("table3", ["imbalance", *_PLACE]))
+    #: the same where clients are of very unequal size
+    unequal = view(lambda e: e.accuracy("classwise"))
 
-    @cached_property
-    def table1(self) -> Any:
-        """Accuracy of Table 1 by data set, alpha and seed; a column per method."""
-        return by_method(self.frame("table1"), index=[*_PLACE, "seed"])
+    def accuracy(self, experiment: str, place: Sequence[str] = _PLACE, **how: str) -> Any:
+        """Return accuracy by place and seed, a column per method."""
+        return by_method(self.frame(experiment), index=[*place, "seed"], **how)
 
-    @cached_property
-    def table2(self) -> Any:
-        """The same of Table 2, where the rarest class is five times as frequent."""
-        return by_method(self.frame("table2"), index=[*_PLACE, "seed"])
-
-    @cached_property
-    def table3(self) -> Any:
-        """Rows that select at random, by imbalance as well."""
-        return by_method(self.frame("table3"), index=["imbalance", *_PLACE, "seed"])
-
-    @cached_property
-    def unequal(self) -> Any:
-        """Accuracy where clients are of very unequal size."""
-        return by_method(self.frame("classwise"), index=[*_PLACE, "seed"])
-
-    @cached_property
+    @view
     def declared(self) -> Any:
         """Accuracy of both tables in the declared federation, by imbalance, data set, alpha, seed.
 
         Mean of the last ten rounds; the columns of which all rows are on record.
         """
         places = ["imbalance", *_PLACE]
-        wide = by_method(
-            self.frame("declared"), index=[*places, "seed"], metric="accuracy_last_10_rounds"
-        )
+        wide = self.accuracy("declared", places, metric="accuracy_last_10_rounds")
         return wide.groupby(places).filter(lambda column: column.notna().all(axis=None))
 
-    @cached_property
+    @view
     def tables(self) -> Any:
         """Tables 1 and 2 as printed: a row per method, a column per imbalance, set and alpha."""
-        first, second = (load_claims("fedowen").tables[name] for name in ("t1", "t2"))
+        first, second = (self.entries.tables[name] for name in ("t1", "t2"))
         columns = pd.DataFrame([{**t.settings, **c} for t in (first, second) for c in t.columns])
         rows = {m: [*row, *second.rows[m]] for m, row in first.rows.items()}
         places = pd.MultiIndex.from_frame(columns[["imbalance", *_PLACE]])
@@ -117,16 +105,16 @@ def column_by_column(table: pd.DataFrame) -> dict[str, dict[str, Interval]]:
 
 def halves(e: Evaluation, imbalance: float) -> Numbers:
     """What the two uses of values are worth: selecting, and weighting with random clients."""
-    table = e.table1 if imbalance == 0.01 else e.table2
-    mean = pooled(table).drop(columns="exact", errors="ignore")
+    mean = pooled(e.table1 if imbalance == 0.01 else e.table2).drop(
+        columns="exact", errors="ignore"
+    )
     mean = mean.join(pooled(e.table3.loc[imbalance]))
     names = {"fedowen": "FedOwen's values", "random-values": "random values", "size-values": "size"}
     steps = {}
     for method, words in names.items():
-        steps[f"selecting by {words}"] = lead(mean, method, f"{method}-no-adaptive")
-        steps[f"weighting by {words}, random clients"] = lead(
-            mean, f"{method}-no-adaptive", "uniform"
-        )
+        blind = f"{method}-no-adaptive"
+        steps[f"selecting by {words}"] = lead(mean, method, blind)
+        steps[f"weighting by {words}, random clients"] = lead(mean, blind, "uniform")
     return steps
 
 
@@ -156,15 +144,16 @@ def differences(e: Evaluation) -> Numbers:
 def relative_gains(e: Evaluation) -> Any:
     """The largest gain of FedOwen in percent that its printed tables have, by what it is over."""
     own, rivals = e.tables.loc["fedowen"], e.tables.drop(index="fedowen")
-    over = {"the worst row of a column": rivals.min(), "FedAvg": rivals.loc["fedavg"],
-            "Data Banzhaf": rivals.loc["banzhaf"], "the mean of a column's rows": rivals.mean(),
-            "the best row of a column": rivals.max()}  # fmt: skip
-    return pd.DataFrame(
-        {
-            "in percent of the other": {k: (100 * (own / x - 1)).max() for k, x in over.items()},
-            "in percent of FedOwen": {k: (100 * (1 - x / own)).max() for k, x in over.items()},
-        }
-    )
+    over = pd.DataFrame({
+        "the worst row of a column": rivals.min(), "FedAvg": rivals.loc["fedavg"],
+        "Data Banzhaf": rivals.loc["banzhaf"], "the mean of a column's rows": rivals.mean(),
+        "the best row of a column": rivals.max(),
+    })  # fmt: skip
+    ratio = over.div(own, axis=0)
+    return pd.DataFrame({
+        "in percent of the other": (100 * (1 / ratio - 1)).max(),
+        "in percent of FedOwen": (100 * (1 - ratio)).max(),
+    })  # fmt: skip
 
 
 def counts(e: Evaluation) -> dict[str, Any]:
@@ -185,22 +174,15 @@ def counts(e: Evaluation) -> dict[str, Any]:
 def federation(e: Evaluation) -> dict[str, Any]:
     """Calibration: how far readings of the federation are from the printed accuracies of FedAvg."""
     frame = e.frame("calibration")
-    one, every = screen(frame[frame.seed == 0]), screen(frame)
-    final = one.index.get_level_values("reported").isin(FINAL)
-    nearest: Any = one[final].error.idxmin()
+    one, every, others = (
+        screen(part) for part in (frame[frame.seed == 0], frame, e.frame("confirmation"))
+    )
+    nearest: Any = one[one.index.get_level_values("reported").isin(FINAL)].error.idxmin()
     reading: Any = declared(every)
-    others = screen(e.frame("confirmation"))
     gaps: Any = others.filter(regex="mnist").abs()
-    nearer = int((gaps.loc[reading] < gaps.loc[PRESENT]).sum())
     rest = gaps.drop(columns=gaps.loc[PRESENT].idxmax()).pow(2).mean(axis=1).pow(0.5)
-    # every printed accuracy rises with the imbalance factor
-    both = every, others
-    ours = {
-        cell: PRINTED[cell] + table.loc[reading, " ".join(map(str, cell))]
-        for cell in PRINTED
-        for table in both
-        if " ".join(map(str, cell)) in table
-    }
+    off = pd.concat([t.filter(regex="mnist").loc[reading] for t in (every, others)])
+    ours = {cell: PRINTED[cell] + off[" ".join(map(str, cell))] for cell in PRINTED}
     return {
         "cal-one": f"{one.error[nearest]:.1f}",
         "cal-more": f"{every.error[nearest]:.1f}",
@@ -209,7 +191,8 @@ def federation(e: Evaluation) -> dict[str, Any]:
         "cal-present": f"{others.error[PRESENT]:.1f}",
         "cal-declared-rest": f"{rest[reading]:.1f}",
         "cal-present-rest": f"{rest[PRESENT]:.1f}",
-        "cal-nearer": nearer,
+        "cal-nearer": int((gaps.loc[reading] < gaps.loc[PRESENT]).sum()),
+        # every printed accuracy rises with the imbalance factor
         "cal-wrong": sum(
             ours[data, alpha, 0.05] < ours[data, alpha, 0.01]
             for data, alpha, x in ours
@@ -229,35 +212,30 @@ def numbers(e: Evaluation) -> dict[str, Any]:
 
 def same_rounds(e: Evaluation) -> Any:
     """Estimators on the same recorded rounds: a row per estimator and seed, a column a measure."""
-    found = e.frame("round_errors").copy()
-    found[["measure", "method"]] = found.metric.str.split(".", n=1, expand=True)
-    return found.pivot_table(index=["method", "seed"], columns="measure", values="value")
+    found = e.frame("round_errors")
+    names = found.metric.str.extract(r"(?P<measure>\w+)\.(?P<method>.+)")
+    return found.assign(**names).pivot_table(
+        index=["method", "seed"], columns="measure", values="value"
+    )
 
 
-def sensitivity(
-    frame: pd.DataFrame, fields: Sequence[str], defaults: Mapping[str, Any], rival: str = "fedavg"
-) -> pd.DataFrame:
-    """FedOwen's lead over a rival, by setting that the paper does not give; our choices first.
-
-    `frame` holds records of ``sensitivity``, in which `fields` are varied one at a time, and of
-    ``table1`` for the defaults. Index (setting, value); columns gain, low, high and seeds.
-    """
-    rows: dict[tuple[str, str], dict[str, float]] = {}
-    for name in ("", *fields):
-        kept = where(
-            frame[frame.metric == "accuracy"], **{f: defaults[f] for f in fields if f != name}
-        )
+def sensitivity(e: Evaluation) -> pd.DataFrame:
+    """FedOwen's lead over FedAvg, by setting that the paper does not give; our choices first."""
+    frame, usual = e.frame("sensitivity", "laptop"), e.frame("table1", "laptop")
+    usual = usual[usual.alpha.isin(frame.alpha) & usual.dataset.isin(frame.dataset)]
+    frame = where(pd.concat([usual, frame]), metric="accuracy")
+    defaults = {name: getattr(Setting, name) for name in SENSITIVITY}
+    rows = {}
+    for name in ("", *defaults):
+        kept = where(frame, **{f: x for f, x in defaults.items() if f != name})
         varied = kept[kept[name] != defaults[name]].groupby(name) if name else [("", kept)]
         for value, group in varied:
-            wide = group.pivot_table(index="seed", columns="method", values="value")
-            cut = lead(wide, "fedowen", rival)
-            rows[name or "our choice", str(value)] = {
-                "gain": cut.mean, "low": cut.low, "high": cut.high, "seeds": cut.n,
-            }  # fmt: skip
-    return overviews.table(rows).rename_axis(["setting", "value"])
+            line = f"{name} = {value}" if name else "our choice"
+            rows[line] = lead(by_method(group), "fedowen", "fedavg")
+    return overviews.intervals(rows)
 
 
-def main_claims(e: Evaluation) -> dict[str, tuple[str, str, Interval]]:
+def main_claims(e: Evaluation) -> dict[str, tuple[str, str, str]]:
     """Name the main claims: by claim its words, the paper's number, and ours."""
     column = f"{COLUMN['dataset']}.a{COLUMN['alpha']:g}"
     gains = relative_gains(e)
@@ -273,13 +251,13 @@ def main_claims(e: Evaluation) -> dict[str, tuple[str, str, Interval]]:
         "p1.mnist.vs-shapfed": "points over ShapFed-WA, MNIST, three settings",
         f"o3.{column}.vs-no-adaptive-0.01": "points by selecting by value (Table 3)",
     }
-    found = {}
-    for name, said in words.items():
-        row: Any = e.claims.loc[f"fedowen.{name}"]
-        ours = Interval(row["mean"], row.low, row.high, int(row.seeds))
-        printed = row.paper if isinstance(row.paper, str) else "–"
-        found[f"fedowen.{name}"] = (said, printed, ours)
-    return found
+    printed = e.claims.paper.map(lambda x: x if isinstance(x, str) else "–")
+    return {
+        f"fedowen.{name}": (
+            said, printed[f"fedowen.{name}"], e.ours(name).text(2 if name == "unbiased" else 1)
+        )
+        for name, said in words.items()
+    }  # fmt: skip
 
 
 def error_table(e: Evaluation) -> Any:
@@ -287,12 +265,6 @@ def error_table(e: Evaluation) -> Any:
     means = same_rounds(e).groupby("method").mean()
     means["accuracy"] = e.table1.loc[tuple(COLUMN.values())].mean()
     return means.sort_values("error")
-
-
-def error_intervals(e: Evaluation) -> Any:
-    """The same errors with intervals over seeds, as text."""
-    by = same_rounds(e).groupby("method")
-    return by.agg(lambda x: mean_interval(x).within(-1, 99).text(2))
 
 
 def level_shares(n: int = 10) -> pd.DataFrame:

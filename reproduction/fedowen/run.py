@@ -15,25 +15,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.estimators import (
-    BanzhafSampling,
-    Estimator,
-    MultilinearSampling,
-    PermutationSampling,
-    TruncatedMonteCarlo,
-    estimate_many,
-)
+from fedkit import estimators as sampling
+from fedkit.estimators import Estimator, PermutationSampling, estimate_many
 from fedkit.federated import policies
 from fedkit.federated.federation import Federation, make_federation
 from fedkit.federated.history import History
 from fedkit.federated.partition import Dirichlet, long_tail
-from fedkit.federated.policies import (
-    Estimated,
-    Proportional,
-    SizeWeighted,
-    UniformSelection,
-    UniformWeights,
-)
+from fedkit.federated.policies import Estimated, UniformSelection
 from fedkit.federated.rounds import ClientTable, Plan, Probe, Round, Select, Strategy
 from fedkit.games.coalitions import ends
 from fedkit.games.exact import shapley
@@ -57,15 +45,14 @@ IntArray = npt.NDArray[np.int64]
 
 def estimators(s: Setting) -> dict[str, Estimator]:
     """Return the sampling estimators of the comparison, by method."""
-    owen = OwenSampling(levels=s.levels, eta=s.eta)
-    gtg = TruncatedMonteCarlo(s.gtg_eps, s.samples_per_client, from_zero=True)
+    gtg = sampling.TruncatedMonteCarlo(s.gtg_eps, s.samples_per_client, from_zero=True)
     return {
         "mc": PermutationSampling(),  # Algorithm 3
-        "banzhaf": BanzhafSampling(variant="as_printed"),  # Algorithm 4
+        "banzhaf": sampling.BanzhafSampling(variant="as_printed"),  # Algorithm 4
         "gtg": gtg,  # Algorithm 5
         "weightedshap": PermutationSampling(beta=(s.beta, s.beta_second)),  # Algorithm 6
-        "fedowen": owen,  # Algorithm 1
-        "fedowen-corrected": MultilinearSampling(levels=2),
+        "fedowen": OwenSampling(levels=s.levels, eta=s.eta),  # Algorithm 1
+        "fedowen-corrected": sampling.MultilinearSampling(levels=2),
     }
 
 
@@ -85,26 +72,29 @@ class _Doubled:
 def strategy(s: Setting) -> Strategy:
     """Return the strategy of a setting: FedOwen's with another valuation, under budget parity.
 
-    Section 4.1 has every estimator, ShapFed-WA among them, share the softmax aggregation;
-    Algorithm 7 of the appendix weights by the scores themselves, which is the method
-    ``shapfed-proportional``.  A name that ends in ``-no-adaptive`` selects at random (Table 3).
-    A name ``package:Name`` is a method from outside, an estimator with the budget of the others.
+    A name that ends in ``-no-adaptive`` selects at random (Table 3); ``package:Name`` is a method
+    from outside, an estimator with the budget of the others.
     """
     estimated = partial(Estimated, budget=s.budget, normalised=s.normalised, no_gain=s.no_gain)
     sampled = {method: estimated(estimator) for method, estimator in estimators(s).items()}
     ours = FedOwen(select=EpsilonGreedy(s.epsilon, s.confidence, s.floor)).strategy()
     at_random = replace(ours, select=UniformSelection())
     cosine = replace(ours, value=policies.ClassCosine())  # Algorithm 7, line 1
+    blind = replace(at_random, value=policies.NoValue())
     rows = {
-        "fedavg": replace(at_random, value=policies.NoValue(), aggregate=SizeWeighted()),
+        "fedavg": replace(blind, aggregate=policies.SizeWeighted()),
         **{method: replace(ours, value=value) for method, value in sampled.items()},
         "fedowen-eq11": replace(ours, value=estimated(OwenTwins(levels=s.levels))),
         "banzhaf-rescaled": replace(ours, value=_Doubled(sampled["banzhaf"])),
         "shapfed": cosine,
-        "shapfed-proportional": replace(cosine, aggregate=Proportional()),  # Algorithm 7, line 2
+        "shapfed-proportional": replace(
+            cosine, aggregate=policies.Proportional()
+        ),  # Algorithm 7, line 2
         "exact": replace(ours, value=policies.Exact(s.normalised, s.no_gain)),
         "random-values": replace(ours, value=policies.RandomValues()),
-        "uniform": replace(at_random, value=policies.NoValue(), aggregate=UniformWeights()),
+        "uniform": replace(
+            at_random, value=policies.NoValue(), aggregate=policies.UniformWeights()
+        ),
         "size-values": replace(ours, value=policies.SizeAsValue()),
         given.DEALT: replace(ours, value=policies.ShuffledValues(sampled["fedowen"])),
     }
@@ -120,13 +110,9 @@ def strategy(s: Setting) -> Strategy:
 def federation(s: Setting, seed: int) -> Federation:
     """Return the clients of a setting: long tail, then Dirichlet, and 1% held by the server."""
     made = make_federation(
-        dataset(s.data),
-        s.clients,
-        Dirichlet(s.alpha, by=s.split),
-        seed,
-        validation=s.validation,
-        imbalance_factor=s.imbalance,
-    )
+        dataset(s.data), s.clients, Dirichlet(s.alpha, by=s.split), seed,
+        validation=s.validation, imbalance_factor=s.imbalance,
+    )  # fmt: skip
     if s.tail == "train":
         return made
     kept = long_tail(made.y_test.numpy(), s.imbalance, Streams(seed).generator("test tail"))
@@ -208,12 +194,7 @@ ESTIMATES = 50
 
 
 def run_round_errors(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
-    """Value the same rounds with every estimator, many times over.
-
-    The federation runs under the cell's own method.  Every ``exact_every`` rounds the utilities
-    of all coalitions are tabulated; each estimator then values that table `ESTIMATES` times at
-    the budget N x M, and is compared with the exact values of the same table.
-    """
+    """Value the same rounds with every estimator, `ESTIMATES` times, against their exact values."""
     s = Setting.of(cell)
     tables: dict[int, list[Game]] = {seed: [] for seed in cell.seeds}
 
@@ -263,35 +244,32 @@ class _Redrawn:
 
 
 def run_low_gain(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
-    """Run FedOwen under other scales of the bonus of clients below the floor.
+    """Run FedOwen under other scales of the bonus of clients below the floor (Algorithm 2, line 9).
 
-    Algorithm 2, line 9 has 0.1 and a grid around it; Eq. 13 scales nothing.  Metrics, by scale and
-    for the scale 0.1 with other draws of the selection: ``accuracy``, and ``tau``, Kendall's tau-b
-    of the clients' last values with those under 0.1 (never selected: 0); without a scale the
-    mean over the paper's grid.
+    Metrics, by scale and for 0.1 with other draws: ``accuracy``, and ``tau``, Kendall's tau-b of
+    the clients' last values with those under 0.1; without a scale the mean over the paper's grid.
     """
     s = Setting.of(cell)
     own = strategy(s)
     rules = {f"{x:g}": EpsilonGreedy(s.epsilon, s.confidence, s.floor, x) for x in given.LOW_GAINS}
     usual, *grid_ = (f"{x:g}" for x in given.LOW_GAINS[:3])
     selects: dict[str, Select] = {**rules, "redrawn": _Redrawn(rules[usual])}
-    found: dict[int, dict[str, float]] = {seed: {} for seed in cell.seeds}
-    last: dict[tuple[int, str], FloatArray] = {}
-    for name, select in selects.items():
-        history = simulate(
-            s, cell.seeds, replace(own, select=select), device=device, progress=progress
-        )
-        clients = history.clients_frame()
-        for seed, accuracy in history.final_accuracy().items():
-            values = clients[clients.seed == seed].groupby("client").value.last()
-            last[seed, name] = values.reindex(range(s.clients), fill_value=0.0).to_numpy()
-            found[seed][f"accuracy.{name}"] = 100 * accuracy
-            if name != usual:
-                tau = float(kendalls_tau(last[seed, name], last[seed, usual]))
-                found[seed][f"tau.{name}"] = tau
-    for metrics in found.values():
+    histories = {
+        name: simulate(s, cell.seeds, replace(own, select=select), device=device, progress=progress)
+        for name, select in selects.items()
+    }
+    results = []
+    for seed in cell.seeds:
+        metrics, last = {}, {}
+        for name, history in histories.items():
+            values = history.clients_frame().query("seed == @seed").groupby("client").value.last()
+            last[name] = values.reindex(range(s.clients), fill_value=0.0).to_numpy()
+            metrics[f"accuracy.{name}"] = 100 * history.final_accuracy()[seed]
+        for name in (*selects,)[1:]:
+            metrics[f"tau.{name}"] = float(kendalls_tau(last[name], last[usual]))
         metrics["tau"] = float(np.mean([metrics[f"tau.{x}"] for x in grid_]))
-    return [common.result(seed, s.data, metrics) for seed, metrics in found.items()]
+        results.append(common.result(seed, s.data, metrics))
+    return results
 
 
 def _traced(cell: Cell, device: Any) -> dict[str, Any]:

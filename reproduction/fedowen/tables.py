@@ -9,41 +9,26 @@ import pandas as pd
 
 from fedkit.intervals import Interval, mean_interval, paired_interval
 from reproduction import overviews
+from reproduction import tables as pages
 from reproduction.claims import load_claims
 from reproduction.experiments import all_experiments
-from reproduction.fedowen import calibration, experiments, figures, findings
+from reproduction.fedowen import calibration, figures, findings
 from reproduction.fedowen.findings import COLUMN, LABELS, Evaluation, pooled
-from reproduction.fedowen.run import Setting
 from reproduction.overviews import lead, seeds_told, where
-from reproduction.tables import (
-    Page,
-    captioned,
-    choices,
-    claims_table,
-    comparison_table,
-    other_choices,
-)
 from reproduction.tables import main_claims as claims_in_words
 
 by_seed = partial(overviews.by_seed, labels=LABELS)
-PAGE = Page(Evaluation)
+PAGE = pages.Page(Evaluation)
 every = PAGE.every
 
 
-def _signed(cuts: dict[str, dict[str, Interval]]) -> pd.DataFrame:
-    return pd.DataFrame(cuts).map(lambda cut: cut.text(1, signed=True))
-
-
-@captioned(cards=True)
+@pages.captioned(cards=True)
 def main_claims(e: Evaluation) -> Any:
     """The paper's main claims and ours, with 95% intervals over {seeds} where there are runs. Leads
     are corrected for all comparisons of a table, so one whose interval excludes zero may stay
     open.{marks}
     """
-    told = {
-        name: (words, printed, ours.text(2 if "unbiased" in name else 1))
-        for name, (words, printed, ours) in findings.main_claims(e).items()
-    }
+    told = findings.main_claims(e)
     table, marks = claims_in_words(e.claims, told)
     return table, {"seeds": seeds_told(e.claims.loc[[*told]].seeds), **marks}
 
@@ -51,10 +36,10 @@ def main_claims(e: Evaluation) -> Any:
 def beside(e: Evaluation, table: str = "t1") -> str:
     """Write a table of the paper on MNIST and FashionMNIST: printed, ours, and the verdict."""
     kept = [c.place.get("dataset") in findings.SETS for c in e.claims.entry]
-    return comparison_table(e.claims[kept], table)
+    return pages.comparison_table(e.claims[kept], table)
 
 
-@captioned()
+@pages.captioned()
 def columns(e: Evaluation, table: str = "table1") -> Any:
     """FedOwen's lead in points of final accuracy (imbalance {factor}), paired over {seeds}, with
     95% intervals.
@@ -62,10 +47,10 @@ def columns(e: Evaluation, table: str = "table1") -> Any:
     wide = getattr(e, table)
     factor = 0.01 if table == "table1" else 0.05
     fields = {"factor": factor, "seeds": seeds_told([len(pooled(wide))])}
-    return _signed(findings.column_by_column(wide)), fields
+    return overviews.texts(findings.column_by_column(wide), signed=True), fields
 
 
-@captioned(decimals=1)
+@pages.captioned(decimals=1)
 def confirmed(e: Evaluation) -> Any:
     """FedAvg in the columns that were kept back: our accuracy minus the printed one, in points,
     means over five seeds. The last lines are root mean squares: of the columns, and of what the
@@ -83,7 +68,7 @@ def confirmed(e: Evaluation) -> Any:
     return shown
 
 
-@captioned()
+@pages.captioned()
 def declared(e: Evaluation) -> Any:
     """Tables 1 and 2 in the declared federation: accuracy in percent, mean of the last ten rounds,
     with 95% intervals over {seeds}; behind it what the paper prints. Columns with all rows on
@@ -102,7 +87,7 @@ def declared(e: Evaluation) -> Any:
     return overviews.table(shown).T, {"seeds": seeds_told([len(pooled(wide))])}
 
 
-@captioned()
+@pages.captioned()
 def estimators(e: Evaluation) -> Any:
     """Estimators on the same rounds (FashionMNIST, Dirichlet 0.01) at forty calls, and the
     accuracy of the model that they steer. An error of 1 is as large as the values; the best of
@@ -114,40 +99,30 @@ def estimators(e: Evaluation) -> Any:
     return shown.rename_axis(index=None, columns=None)
 
 
-@captioned()
+@pages.captioned()
 def exact_values(e: Evaluation, table: str) -> Any:
     """Points of final accuracy, means over six columns, with 95% intervals over seeds. A star
     marks a Holm-adjusted p below 0.05.
     """
     wide = pooled(getattr(e, table))
     found = overviews.gains(wide, "exact").sort_values("gain", ascending=False)
-    text = {
-        LABELS[str(m)]: Interval(r.gain, r.low, r.high, int(r.seeds)).text(1, signed=True)
-        + "*" * (r.p < 0.05)
-        for m, r in found.iterrows()
+    rows = {
+        LABELS[m]: {
+            "over exact values": lead(wide, m, "exact").text(1, signed=True) + "*" * (p < 0.05),
+            "seeds ahead": f"{(wide[m] > wide['exact']).sum()} of {len(wide)}",
+        }
+        for m, p in zip(map(str, found.index), found.p, strict=True)
     }
-    ahead = (wide[found.index].sub(wide["exact"], axis=0) > 0).sum().rename(LABELS)
-    return pd.DataFrame(
-        {"over exact values": text, "seeds ahead": ahead.map(f"{{}} of {len(wide)}".format)}
-    ).loc[[*text]]
-
-
-def varied(e: Evaluation) -> pd.DataFrame:
-    """Return FedOwen's lead over FedAvg by setting that the paper does not give."""
-    frame, usual = e.frame("sensitivity", "laptop"), e.frame("table1", "laptop")
-    usual = usual[usual.alpha.isin(frame.alpha) & usual.dataset.isin(frame.dataset)]
-    fields = [*experiments.SENSITIVITY]
-    defaults = {f: getattr(Setting, f) for f in fields}
-    return findings.sensitivity(pd.concat([usual, frame]), fields, defaults)
+    return overviews.table(rows)
 
 
 PAGE.add(
-    lambda e: choices("fedowen"),
+    lambda e: pages.choices("fedowen"),
     "What the paper leaves open",
     "The abstract links to published code, hoseinkhs/AdaptiveSelectionFL. We worked from the "
     "text alone and have not read it, so some of these lines may be settled there.",
 )
-PAGE.add(lambda e: other_choices(load_claims("fedowen"), e.store, e.records))
+PAGE.add(lambda e: pages.other_choices(load_claims("fedowen"), e.store, e.records))
 
 
 @PAGE.table("What is on record")
@@ -165,27 +140,15 @@ def on_record(e: Evaluation) -> Any:
 
 
 PAGE.add(lambda e: beside(e, "t1"), "Table 1, cell by cell", "Printed, ours, and the verdict.")
-
-
 PAGE.add(lambda e: columns(e, "table1"))
-
-
 PAGE.add(lambda e: beside(e, "t2"), "Table 2, cell by cell", "Printed, ours, and the verdict.")
-
-
 PAGE.add(lambda e: columns(e, "table2"))
-
-
 PAGE.add(
     figures.milder,
     words="Each row of Table 2 over plain averaging, means over six columns, with 95% intervals "
     "over seeds that are not corrected for their number.",
 )
-
-
 PAGE.add(lambda e: exact_values(e, "table1"), "Exact values in the place of estimates", "Table 1:")
-
-
 PAGE.add(lambda e: exact_values(e, "table2"), words="Table 2:")
 
 
@@ -196,7 +159,7 @@ def two_uses(e: Evaluation) -> Any:
     weighting: over no values. After Holm's correction over all lines none stands.
     """
     found = {f"imbalance {x}": findings.halves(e, x) for x in (0.01, 0.05)}
-    return _signed(found)
+    return overviews.texts(found, signed=True)
 
 
 @PAGE.table("Errors of the estimates")
@@ -204,7 +167,9 @@ def errors(e: Evaluation) -> Any:
     """Each estimator valued the same tables of 1,024 utilities fifty times at forty calls;
     means over five seeds with 95% intervals.
     """
-    return findings.error_intervals(e).rename(index=LABELS).rename_axis(index=None, columns=None)
+    by = findings.same_rounds(e).groupby("method")
+    shown = by.agg(lambda x: mean_interval(x).within(-1, 99).text(2)).rename(index=LABELS)
+    return shown.rename_axis(index=None, columns=None)
 
 
 @PAGE.table(decimals=2)
@@ -239,11 +204,11 @@ def unequal(e: Evaluation) -> Any:
         name: {LABELS[m]: lead(t, m, "uniform") for m in rows if m != "uniform"}
         for name, t in parts.items()
     }
-    return _signed(found)
+    return overviews.texts(found, signed=True)
 
 
 PAGE.add(
-    lambda e: figures.sensitivity(varied(e)),
+    figures.sensitivity,
     "Settings that the paper does not give",
     "FedOwen's lead over FedAvg in points of final accuracy on FashionMNIST (profile laptop), "
     "one setting changed at a time; three seeds, with 95% intervals. Settings that only "
@@ -296,7 +261,7 @@ def reduced(e: Evaluation) -> Any:
         wide = part.pivot_table(index="seed", columns="method", values="value")
         for m, words in rivals.items():
             found[f"over {words}"][names[str(data)]] = lead(wide, "fedowen", m)
-    return _signed(found)
+    return overviews.texts(found, signed=True)
 
 
 @PAGE.table(
@@ -315,7 +280,7 @@ def abstracts_number(e: Evaluation) -> Any:
 
 def words(e: Evaluation) -> str:
     """List the claims that are in no table."""
-    return claims_table(e.claims[[c.place.get("table") is None for c in e.claims.entry]])
+    return pages.claims_table(e.claims[[c.place.get("table") is None for c in e.claims.entry]])
 
 
 PAGE.add(words, "Claims in words")

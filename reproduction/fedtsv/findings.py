@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache, cached_property
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_i
 from reproduction import overviews
 from reproduction.common import chance_above
 from reproduction.fedtsv.experiments import BASES, CHANGES, KINDS, PAIRS, STUDIED, changed
+from reproduction.overviews import view, where
 from reproduction.verdicts import NOT_REPRODUCED
 
 LABELS = {
@@ -30,29 +31,29 @@ LABELS = {
     "random": "control: random values",
     "oracle": "oracle",
 }
-_COLUMNS = {
-    "accuracy_lowest_late": "lowest late accuracy (%)",
-    "accuracy_swing": "change between tests (points)",
-    "test_loss": "test loss (nats)",
-    "auc.iid-malicious": "iid above malicious",
-    "auc.skewed-malicious": "skewed above malicious",
-    "auc.iid-skewed": "iid above skewed",
-    "weight_malicious": "weight of malicious (%)",
+#: columns of :func:`by_method`: a metric, its digits, and the largest value that it can have
+SUMMARY = {
+    "late accuracy (%)": ("accuracy_late", 1, 100),
+    "lowest late accuracy (%)": ("accuracy_lowest_late",),
+    "change between tests (points)": ("accuracy_swing",),
+    "test loss (nats)": ("test_loss",),
+    "iid above malicious": ("auc.iid-malicious",),
+    "skewed above malicious": ("auc.skewed-malicious",),
+    "iid above skewed": ("auc.iid-skewed",),
+    "weight of malicious (%)": ("weight_malicious",),
 }
-
-#: columns of :func:`rounds_table`: a metric, its digits, and the largest value that it can have
-_ROUNDS = {
-    "length.malicious-iid.first": ("length of malicious updates, first half", 1, np.inf),
-    "length.malicious-iid.second": ("the same, second half", 1, np.inf),
-    "weight_malicious": ("weight of malicious (%)", 1, 100),
-    "reach_malicious": ("the same, times length (%)", 1, 100),
-    "fallback.second": ("rounds without a contribution (%)", 1, 100),
-    "fallback_malicious": ("weight of malicious from these (%)", 0, 100),
+ROUNDS = {
+    "length of malicious updates, first half": ("length.malicious-iid.first", 1, np.inf),
+    "the same, second half": ("length.malicious-iid.second", 1, np.inf),
+    "weight of malicious (%)": ("weight_malicious", 1, 100),
+    "the same, times length (%)": ("reach_malicious", 1, 100),
+    "rounds without a contribution (%)": ("fallback.second", 1, 100),
+    "weight of malicious from these (%)": ("fallback_malicious", 0, 100),
 }
-#: late accuracy of every method of the study
-ACCURACY_COLUMNS = tuple(LABELS[m] for m in STUDIED)
-#: how clients are told apart: a metric, a method, its digits, and the largest value it can have
-_SEPARATION = {
+#: late accuracy of every method of the study, and how clients are told apart: each is a metric,
+#: a method, its digits, and the largest value it can have
+STUDY = {
+    **{LABELS[m]: ("accuracy_late", m, 1, 100) for m in STUDIED},
     **{
         f"AUC, {LABELS[m]}": ("auc.iid-malicious", m, 2, 1)
         for m in ("tsv", "loo-loss", "cgsv", "cgsv-raw")
@@ -66,8 +67,6 @@ _SEPARATION = {
     "rounds of fallback (%)": ("fallback.second", "tsv", 1, 100),
     "weight of malicious (%)": ("weight_malicious", "tsv", 1, 100),
 }
-SEPARATION_COLUMNS = tuple(_SEPARATION)
-_STUDY = {LABELS[m]: ("accuracy_late", m, 1, 100) for m in STUDIED} | _SEPARATION
 
 
 def text(values: npt.ArrayLike, digits: int = 2, most: float = np.inf) -> str:
@@ -84,11 +83,7 @@ def _written(cut: Interval, digits: int) -> str:
 def over_rounds(
     series: pd.DataFrame, methods: Sequence[str], against: str | None = None
 ) -> pd.DataFrame:
-    """Accuracy and loss over the rounds, or how far they are from those of a method `against`.
-
-    One row per method (its label), seed and test: round and accuracy (%), loss_round and loss
-    (nats); NaN where one of the two has no test.
-    """
+    """Accuracy and loss over the rounds by method and seed, or how far from those of `against`."""
     names = ["round", "accuracy", "loss_round", "loss"]
     part = series[series.method.isin([*methods, against]) & series.series.isin(names)]
     keys = ["method", "seed", "index"]
@@ -103,105 +98,75 @@ def over_rounds(
 
 
 def weights_table(series: pd.DataFrame) -> pd.DataFrame:
-    """How the final weights of Eq. 13, ``max(c, 0)`` over its sum, tell kinds of clients apart.
-
-    One row per method: the probability that a client of the first kind weighs more than one of the
-    second (ties count half), and the share of each kind whose weight is zero, as :func:`by_weight`.
-    """
-    cuts = {m: by_weight(series[series.method == m]) for m in LABELS if m in set(series.method)}
+    """Write :func:`by_weight` of every method, a row each."""
     return overviews.table({
         LABELS[m]: {
-            name: _written(cut, 0 if name.startswith("zero") else 2) for name, cut in told.items()
+            name: _written(cut, 0 if name.startswith("zero") else 2)
+            for name, cut in by_weight(series[series.method == m]).items()
         }
-        for m, told in cuts.items()
+        for m in LABELS
+        if m in set(series.method)
     })  # fmt: skip
 
 
 def by_weight(series: pd.DataFrame) -> dict[str, Interval]:
-    """What the final weights of one method tell apart, with 95% t-intervals over the seeds.
+    """What the final weights of one method, Eq. 13, tell apart, with 95% t-intervals over seeds.
 
-    Where all clients of a kind have the weight zero, or none has, in every seed, the interval is
-    the exact one of so many clients (Clopper and Pearson).
+    The probability that a client of the first kind weighs more than one of the second (ties count
+    half), and the share of each kind whose weight is zero: where all clients of a kind have the
+    weight zero, or none has, in every seed, the exact interval of so many clients.
     """
-    found: dict[str, list[float]] = {}
-    zeros: dict[str, list[npt.NDArray[np.bool_]]] = {}
+    found: dict[str, list[float]] = {f"{a} above {b}": [] for a, b in PAIRS}
+    zeros: dict[str, list[npt.NDArray[np.bool_]]] = {kind: [] for kind in KINDS}
     for _, one in series[series.series.isin(["weight", "kind"])].groupby("seed"):
         wide = one.pivot(index="index", columns="series", values="value")
         groups = {k: wide.weight[wide.kind == j].to_numpy() for j, k in enumerate(KINDS)}
         for a, b in PAIRS:
-            found.setdefault(f"{a} above {b}", []).append(chance_above(groups[a], groups[b]))
+            found[f"{a} above {b}"].append(chance_above(groups[a], groups[b]))
         for kind, weights in groups.items():
-            zeros.setdefault(kind, []).append(weights == 0)
-    told = {name: mean_interval(x).within(0.0, 1.0) for name, x in found.items()}
+            zeros[kind].append(weights == 0)
+    cuts = {name: mean_interval(x).within(0.0, 1.0) for name, x in found.items()}
     for kind, seeds in zeros.items():
-        every = 100.0 * np.concatenate(seeds)
-        cut = mean_interval([100 * z.mean() for z in seeds if len(z)]).within(0.0, 100.0)
+        every = 100.0 * np.concatenate(seeds) if seeds else np.zeros(0)
+        shares = [100 * z.mean() for z in seeds if len(z)]
         alike = bool(len(every)) and np.ptp(every) == 0
-        told[f"zero weight, {kind} (%)"] = bounded_interval(every, 0, 100) if alike else cut
-    return told
+        cuts[f"zero weight, {kind} (%)"] = bounded_interval(every if alike else shares, 0, 100)
+    return cuts
 
 
 def under(frame: pd.DataFrame, change: str, profile: str = "paper") -> pd.DataFrame:
     """Keep the records (or series) of one of the study's CHANGES; each of them once."""
     setting = changed(BASES[profile][0], CHANGES[change])
     part = overviews.alike(frame, setting, set[str]().union(*CHANGES.values()))
-    place = "metric" if "metric" in part else ["series", "index"]
-    return part.drop_duplicates(["method", "seed", *np.atleast_1d(place)])
+    place = ["metric"] if "metric" in part else ["series", "index"]
+    return part.drop_duplicates(["method", "seed", *place])
 
 
-def summary(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row per method: late accuracy with its interval, and the means of the other metrics.
-
-    `frame` holds records of the experiment ``figures`` in one setting.
-    """
-    late = overviews.by_seed(frame, LABELS, "accuracy_late")
-    table = pd.DataFrame({"late accuracy (%)": {m: text(late[m], 1, 100) for m in late}})
-    for metric, name in _COLUMNS.items():
-        table[name] = overviews.by_seed(frame, LABELS, metric).mean()
-    return table.rename(index=LABELS)
-
-
-def rounds_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """What goes on in the rounds: how long malicious updates are, and what they get.
-
-    `frame` is that of :func:`summary`.  One row per method: means over the seeds with 95%
-    t-intervals; a dash where a method has nothing of the kind.
-    """
-    table = {}
-    for metric, (name, digits, most) in _ROUNDS.items():
+def by_method(frame: pd.DataFrame, columns: Mapping[str, tuple[Any, ...]]) -> pd.DataFrame:
+    """One row per method: means of some metrics, with an interval where digits are given."""
+    shown: dict[str, Any] = {}
+    for name, (metric, *how) in columns.items():
         wide = overviews.by_seed(frame, LABELS, metric)
-        table[name] = {LABELS.get(m, m): text(wide[m], digits, most) for m in map(str, wide)}
-    return pd.DataFrame(table).dropna(how="all").fillna("–")
+        shown[name] = {m: text(wide[m], *how) for m in wide} if how else wide.mean()
+    return pd.DataFrame(shown).dropna(how="all").rename(index=LABELS)
 
 
-def study(frame: pd.DataFrame, series: pd.DataFrame, profile: str = "paper") -> pd.DataFrame:
+def study(e: Evaluation) -> pd.DataFrame:
     """One row per change: late accuracy by method, and how well kinds of clients are told apart.
 
-    `frame` and `series` are of ``study``, and of ``figures`` for the first row. Intervals over the
-    seeds (n = 0 without a record) in ACCURACY_COLUMNS and SEPARATION_COLUMNS, and "seeds", the
-    most.
+    Columns "seeds", the most of a method, and those of :data:`STUDY`, as text; a dash for what is
+    not on record.
     """
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, str]] = {}
     for name in CHANGES:
-        part, drawn = (under(f, name, profile) for f in (frame, series))
-        if part.empty:
-            continue
-        weights = by_weight(drawn[drawn.method == "tsv"])
-        rows[name] = {"seeds": int(part.seed.nunique())}
-        for column, (metric, method, _, most) in _STUDY.items():
-            mine = part[(part.method == method) & (part.metric == metric)].value
-            rows[name][column] = weights.get(metric, mean_interval(mine).within(0.0, most))
+        part, weights = e.under(name), e.weights(name)
+        if len(part):
+            rows[name] = {"seeds": str(part.seed.nunique())}
+        for column, (metric, method, digits, most) in STUDY.items() if len(part) else ():
+            mine = where(part, method=method, metric=metric).value
+            cut = weights.get(metric, mean_interval(mine).within(0.0, most))
+            rows[name][column] = _written(cut, digits)
     return overviews.table(rows)
-
-
-def study_text(table: pd.DataFrame) -> pd.DataFrame:
-    """Write the intervals of :func:`study` as text; a dash for none."""
-
-    def words(column: pd.Series) -> list[str]:
-        digits = _STUDY[str(column.name)][2] if column.name in _STUDY else 0
-        return [_written(x, digits) if isinstance(x, Interval) else str(x) for x in column]
-
-    return table.transform(words)
 
 
 FIRST = "as in Figure 1"
@@ -233,35 +198,22 @@ class Evaluation(overviews.Evaluation):
     """What the pages ask of the records, on MNIST."""
 
     paper = "fedtsv"
-
-    @cached_property
-    def mnist(self) -> Any:
-        """Metrics of the figures on MNIST."""
-        return overviews.where(self.frame("figures"), dataset="mnist")
-
-    @cached_property
-    def drawn(self) -> Any:
-        """Series of the figures on MNIST."""
-        return self.series("figures", dataset="mnist")
-
-    @cached_property
-    def _both(self) -> tuple[pd.DataFrame, pd.DataFrame]:
-        frame, series = self.frame("study"), self.series("study")
-        return pd.concat([frame, self.mnist]), pd.concat([series, self.drawn])
-
-    @cached_property
-    def study(self) -> pd.DataFrame:
-        """Return the study of one change at a time; see :func:`study`."""
-        return study(*self._both, self.records)
+    #: metrics, and series, of the figures on MNIST; and of the study as well
+    mnist = view(lambda e: where(e.frame("figures"), dataset="mnist"))
+    drawn = view(lambda e: e.series("figures", dataset="mnist"))
+    both = view(lambda e: pd.concat([e.frame("study"), e.mnist]))
+    both_drawn = view(lambda e: pd.concat([e.series("study"), e.drawn]))
+    #: the study of one change at a time
+    study = view(lambda e: study(e))
 
     @cache  # noqa: B019  (one or two evaluations in a process)
-    def under(self, change: str, series: bool = False) -> Any:
-        """Return metrics, or series, under a change of the study."""
-        return under(self._both[series], change, self.records)
+    def under(self, change: str) -> Any:
+        """Return metrics under a change of the study."""
+        return under(self.both, change, self.records)
 
     def values(self, method: str, metric: str = "accuracy_late", change: str = FIRST) -> Any:
         """Return one number per seed."""
-        part = overviews.where(self.under(change), method=method, metric=metric)
+        part = where(self.under(change), method=method, metric=metric)
         return part.set_index("seed").value.astype(float)
 
     def mean(self, method: str, metric: str, change: str = FIRST) -> float:
@@ -277,32 +229,29 @@ class Evaluation(overviews.Evaluation):
         other: str | None = None,
     ) -> Interval:
         """First method under a change minus the second under `other`, or the same, by seed."""
-        one, two = (
-            self.values(m, metric, c) for m, c in ((first, change), (second, other or change))
-        )
-        return paired_interval(one - two)
+        theirs = self.values(second, metric, other or change)
+        return paired_interval(self.values(first, metric, change) - theirs)
 
+    @cache  # noqa: B019
     def weights(self, change: str) -> dict[str, Interval]:
         """What FedTSV's final weights tell apart under a change."""
-        return by_weight(overviews.where(self.under(change, series=True), method="tsv"))
+        return by_weight(under(where(self.both_drawn, method="tsv"), change, self.records))
 
     def free_riders(self, method: str) -> Interval:
         """Chance in the arena that a sound client scores above a free-rider."""
-        truth: dict[Any, Any] = {}
-        found = []
-        for kind in ("truths", "methods"):
-            for record in self.store.records(self.records, "arena", kind):
-                s = record.cell.settings
-                if s["scenario"] != "free-riders" or s.get("method", method) != method:
-                    continue
-                for result in record.results:
-                    place = (s["dataset"], result["seed"])
-                    if kind == "truths":
-                        truth[place] = np.array(result["series"]["bad"])
-                    elif place in truth:
-                        value, bad = np.array(result["series"]["value"]), truth[place]
-                        found.append(chance_above(value[bad == 0], value[bad == 1]))
-        return mean_interval(found).within(0, 1)
+        truth, values = (
+            {
+                (record.cell.settings["dataset"], result["seed"]): np.array(result["series"][name])
+                for record in self.store.records(self.records, "arena", kind)
+                if record.cell.settings["scenario"] == "free-riders"
+                and record.cell.settings.get("method", method) == method
+                for result in record.results
+            }
+            for kind, name in (("truths", "bad"), ("methods", "value"))
+        )
+        pairs = [(values[place], truth[place]) for place in values.keys() & truth.keys()]
+        chances = [chance_above(value[bad == 0], value[bad == 1]) for value, bad in pairs]
+        return mean_interval(chances).within(0, 1)
 
 
 def differences(e: Evaluation) -> dict[str, tuple[Interval, int]]:
@@ -322,13 +271,24 @@ def differences(e: Evaluation) -> dict[str, tuple[Interval, int]]:
 def counts(e: Evaluation) -> dict[str, Any]:
     """Means without an interval, whole numbers, and chances."""
     timed = timings(e)
-    scores = e._both[0]
-    told = overviews.where(scores, method="tsv", metric="auc.iid-malicious").value
+    told = where(e.both, method="tsv", metric="auc.iid-malicious").value
     lowest = e.values("tsv", "accuracy_lowest_late", LOUD)
-    zero = {key: e.weights(change)["zero weight, iid (%)"] for key, change in (
+    zero = {key: e.weights(change)["zero weight, iid (%)"].mean for key, change in (
         ("", FIRST), ("-rational", "utility 1 / (1 + d / sigma)"),
         ("-gauss", "utility exp(-(d / sigma)^2)"))}  # fmt: skip
     failed = e.claims[e.claims.verdict == NOT_REPRODUCED]
+    means = {
+        "near-first": ("tsv", "closer.iid.first", 0),
+        "near-second": ("tsv", "closer.iid.second", 1),
+        "fedavg-ours": ("fedavg", "accuracy_late", 1),
+        "chance": ("shuffled", "auc.iid-malicious", 2),
+        "weight-tsv": ("tsv", "weight_malicious", 1),
+        "weight-cgsv": ("cgsv", "weight_malicious", 1),
+        "long-cgsv": ("cgsv", "length.malicious-iid.second", 1),
+        "raw-told": ("cgsv-raw", "auc.iid-malicious", 3),
+        "fallback": ("tsv", "fallback.second", 1),
+        "fallback-share": ("tsv", "fallback_malicious", 0),
+    }
     return {
         "record-seeds": e.mnist.seed.nunique(),
         "told-least": f"{told.min():.2f}",
@@ -338,23 +298,14 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "ms-exact": f"{1000 * timed.loc[5, 'seconds.exact']:.1f}",
         "s-exact": f"{timed.loc[20, 'seconds.exact']:.1f}",
         "s-averaged": f"{timed.loc[20, 'seconds.averaged']:.0f}",
-        "near-first": f"{e.mean('tsv', 'closer.iid.first'):.0f}",
-        "near-second": f"{e.mean('tsv', 'closer.iid.second'):.1f}",
-        "fedavg-ours": f"{e.mean('fedavg', 'accuracy_late'):.1f}",
         "fedavg-slow": f"{e.mean('fedavg', 'accuracy_late', SLOW):.1f}",
         "oracle-ours": f"{e.lead('oracle', 'fedavg').mean:.1f}",
-        "chance": f"{e.mean('shuffled', 'auc.iid-malicious'):.2f}",
-        "weight-tsv": f"{e.mean('tsv', 'weight_malicious'):.1f}",
-        "weight-cgsv": f"{e.mean('cgsv', 'weight_malicious'):.1f}",
-        "long-cgsv": f"{e.mean('cgsv', 'length.malicious-iid.second'):.1f}",
-        "raw-told": f"{e.mean('cgsv-raw', 'auc.iid-malicious'):.3f}",
-        "fallback": f"{e.mean('tsv', 'fallback.second'):.1f}",
-        "fallback-share": f"{e.mean('tsv', 'fallback_malicious'):.0f}",
         "ms-loss": f"{1000 * e.mean('loo-loss', 'value_seconds_per_round'):.0f}",
         "ms-tsv": f"{1000 * e.mean('tsv', 'value_seconds_per_round'):.0f}",
         "n-failed": len(failed),
         "n-weights": int(failed.index.str.contains("weigh|positive").sum()),
-        **{f"iid-zero{key}": f"{cut.mean:.0f}" for key, cut in zero.items()},
+        **{name: f"{e.mean(m, metric):.{d}f}" for name, (m, metric, d) in means.items()},
+        **{f"iid-zero{key}": f"{mean:.0f}" for key, mean in zero.items()},
     }
 
 
@@ -372,23 +323,22 @@ def timings(e: Evaluation) -> Any:
     return timed.pivot_table(index="participants", columns="metric", values="value", aggfunc="min")
 
 
-def timings_table(frame: pd.DataFrame) -> pd.DataFrame:
+def timings_table(e: Evaluation) -> pd.DataFrame:
     """Seconds per round of three ways to its values, and how far two are from the exact ones.
 
-    One row per number of participants.  Seconds are the shortest of all runs, with two digits, the
-    Gram matrix included.
+    One row per number of participants; seconds with two digits, the Gram matrix included.
     """
+    shortest, parts = timings(e), e.frame("timings").groupby("participants")
     rows = {}
-    for k, part in frame.groupby("participants"):
-        wide = overviews.by_metric(part)
-        shortest = {way: wide[f"seconds.{way}"].min() for way in ("exact", "sampled", "averaged")}
-        seconds = {way: f"{float(f'{x:.2g}'):g}" for way, x in shortest.items()}  # no exponents
+    for k, wide in ((k, overviews.by_metric(part)) for k, part in parts):
+        took = {way: shortest.loc[k, f"seconds.{way}"] for way in ("exact", "sampled", "averaged")}
+        seconds = {way: f"{float(f'{x:.2g}'):g}" for way, x in took.items()}  # no exponents
         rows[k] = {
             "exact (s)": seconds["exact"],
             "sampled (s)": seconds["sampled"],
             "error of sampling": text(wide["error.sampled"], 3),
             "size of a value": f"{wide['size'].mean():.3f}",
             "averaging (s)": seconds["averaged"],
-            "difference of averaging": f"{wide['error.averaged'].max():.0e}",
+            "difference of averaging": float(f"{wide['error.averaged'].max():.0e}"),
         }
-    return overviews.table(rows).rename_axis("participants")
+    return overviews.table(rows)

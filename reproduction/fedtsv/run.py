@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,32 +17,12 @@ import pandas as pd
 import torch
 
 from fedkit.estimators import PermutationSampling
+from fedkit.federated import policies, rounds
 from fedkit.federated.adversaries import LabelPermutation
 from fedkit.federated.federation import Federation, Transform, make_federation
 from fedkit.federated.history import History
 from fedkit.federated.partition import IID, Dirichlet, Mixed
-from fedkit.federated.policies import (
-    Estimated,
-    Exact,
-    LeaveOneOut,
-    NoValue,
-    RandomValues,
-    ShuffledValues,
-    UniformSelection,
-    UniformWeights,
-)
-from fedkit.federated.rounds import (
-    Aggregate,
-    ClientTable,
-    Plan,
-    Probe,
-    Remember,
-    Round,
-    Strategy,
-    Value,
-    keep_latest,
-    keep_total,
-)
+from fedkit.federated.rounds import ClientTable, Plan, Probe, Round, Strategy
 from fedkit.games.valuation import Valuation
 from fedkit.learning.evaluation import Evaluator
 from fedkit.learning.models import build
@@ -64,38 +45,42 @@ FloatArray = npt.NDArray[np.float64]
 def strategy(s: Setting) -> Strategy:
     """Return the strategy of a setting; a method from outside, ``package:Name``, may be one."""
     follow, exact = ContributionWeights(), TrajectoryValues(utility=s.utility)
-    calls, liars = 2 * s.participants + 2, range(s.honest, s.clients)
+    calls, liars = 2 * s.participants + 2, tuple(range(s.honest, s.clients))
     sampled = TrajectoryValues(PermutationSampling(), calls, s.utility)
-    rows: dict[str, tuple[Value, Aggregate, Remember]] = {
-        "fedavg": (NoValue(), UniformWeights(), keep_latest),
-        "tsv": (exact, follow, keep_total),
-        "tsv-sampled": (sampled, follow, keep_total),
-        "loo": (LeaveOneOut(), follow, keep_total),
-        "loo-loss": (LeaveOneOut(), follow, keep_total),  # its plan has the other utility
-        "cgsv": (baselines.CosineValues(), follow, baselines.RunningCosine()),
-        "cgsv-game": (baselines.CosineValues(exact=True), follow, baselines.RunningCosine()),
-        "cgsv-raw": (baselines.CosineValues(normalised=False), follow, baselines.RunningCosine()),
-        "mr": (Exact(normalised=False), follow, keep_total),
-        "shuffled": (ShuffledValues(exact), follow, keep_total),
-        "random": (RandomValues(), follow, keep_total),
-        "oracle": (NoValue(), baselines.OracleWeights(tuple(liars)), keep_latest),
+    latest, total = rounds.keep_latest, rounds.keep_total
+    nothing, cosine, running = policies.NoValue(), baselines.CosineValues, baselines.RunningCosine()
+    rows: dict[str, tuple[rounds.Value, rounds.Aggregate, rounds.Remember]] = {
+        "fedavg": (nothing, policies.UniformWeights(), latest),
+        "tsv": (exact, follow, total),
+        "tsv-sampled": (sampled, follow, total),
+        "loo": (policies.LeaveOneOut(), follow, total),
+        "loo-loss": (
+            policies.LeaveOneOut(),
+            follow,
+            total,
+        ),  # its plan has the other utility
+        "cgsv": (cosine(), follow, running),
+        "cgsv-game": (cosine(exact=True), follow, running),
+        "cgsv-raw": (cosine(normalised=False), follow, running),
+        "mr": (policies.Exact(normalised=False), follow, total),
+        "shuffled": (policies.ShuffledValues(exact), follow, total),
+        "random": (policies.RandomValues(), follow, total),
+        "oracle": (nothing, baselines.OracleWeights(liars), latest),
     }
+    uniform = policies.UniformSelection()
     if is_plugin(s.method):
-        row = Strategy(UniformSelection(), NoValue(), follow, keep_total)
-        return common.in_place(s.method, row, lambda one: Estimated(one, calls, normalised=False))
+        ours = partial(policies.Estimated, budget=calls, normalised=False)
+        return common.in_place(s.method, Strategy(uniform, nothing, follow, total), ours)
     if s.method not in rows:
         raise ValueError(f"unknown method {s.method!r}; there are {', '.join(METHODS)}")
-    return Strategy(UniformSelection(), *rows[s.method])
+    return Strategy(uniform, *rows[s.method])
 
 
 def federation(s: Setting, seed: int) -> Federation:
     """Return the clients of a setting: IID, then skewed, then malicious ones."""
     data = dataset(s.data)
-    groups = (
-        (s.honest - s.skewed, IID()),
-        (s.skewed, Dirichlet(s.gamma, by="client")),
-        (s.malicious, IID()),
-    )
+    iid = (s.honest - s.skewed, IID())
+    groups = (iid, (s.skewed, Dirichlet(s.gamma, by="client")), (s.malicious, IID()))
     made = make_federation(
         data, s.clients, Mixed(tuple(group for group in groups if group[0])), seed,
         validation=s.validation / len(data.y_test), validation_from="test", empty="refill",
@@ -124,8 +109,7 @@ def _one_sided(made: Federation, share: float, seed: int) -> Federation:
 def equal_lengths(updates: torch.Tensor, clip: bool = False) -> torch.Tensor:
     """Bring all updates of a round, float32 ``[k, P]``, to the length of the median one.
 
-    With `clip` only those that are longer are shortened.  Updates of length zero, or that are not
-    finite, stay.
+    With `clip` only longer ones are shortened.  Updates of no or no finite length stay.
     """
     lengths = updates.double().norm(dim=1)  # in float32 the square of a long update overflows
     usable = torch.isfinite(lengths) & (lengths > 0)
@@ -146,11 +130,7 @@ def simulate(
     rows: Strategy | None = None,
     **options: Any,
 ) -> History:
-    """Run the federations of a setting, one per seed, in lockstep.
-
-    `rows` takes the place of the method's own strategy; `options` are those of
-    :func:`fedkit.federated.rounds.run`.
-    """
+    """Run the federations of a setting, one per seed, in lockstep; `rows` replaces its strategy."""
 
     def sent(r: Round) -> torch.Tensor:
         factor = np.where(r.participants >= s.honest, s.scale, 1.0)
@@ -174,14 +154,13 @@ def simulate(
 class _Watch:
     """An aggregation that keeps the tables it has seen, one per replicate, and notes on all rounds.
 
-    The notes of a round: "fallback", 1 if the weights are to follow contributions and no
-    participant has a positive one, so that they are uniform (Eq. 13), NaN for other rules;
-    "length_iid" and "length_malicious", mean lengths of the participants' updates; "reach", the
-    malicious share of the weighted lengths, in percent; "closer", the share of IID participants
-    whose own update alone is worth more than standing still (FedTSV only).
+    "fallback": no participant has a positive contribution (Eq. 13); "length_iid" and
+    "length_malicious": mean lengths of updates; "reach": the malicious share of the weighted
+    lengths, in percent; "closer": IID participants whose own update is worth more than standing
+    still.
     """
 
-    def __init__(self, rule: Aggregate, kinds: npt.NDArray[np.int64]) -> None:
+    def __init__(self, rule: rounds.Aggregate, kinds: npt.NDArray[np.int64]) -> None:
         self.rule, self.kinds, self.tables = rule, kinds, dict[int, ClientTable]()
         self.notes: dict[int, list[dict[str, float]]] = {}
 
@@ -224,15 +203,7 @@ def round_metrics(s: Setting, clients: pd.DataFrame, notes: pd.DataFrame) -> dic
     """What goes on in the rounds of the first and of the second half of a run.
 
     `clients` has a row per participant of each round (from 1), `notes` those of :class:`_Watch`.
-
-    In percent: "weight_malicious" and "reach_malicious", the malicious clients' share of the
-    weights, and of the weighted lengths, in the second half; "fallback.HALF", rounds in which no
-    participant had a positive contribution; "fallback_malicious", the part of the malicious weight
-    in the second half that such rounds gave; "closer.iid.HALF", IID participants whose own update
-    alone is worth more than standing still, mean over rounds.  "value.KIND.HALF": mean value of a
-    participation.  "length.malicious-iid.HALF": how many times as long as those of IID clients the
-    updates of malicious ones are, median over the rounds with both.  HALF is "first" or "second";
-    NaN where there is nothing of the kind.
+    Shares are in percent; "length.malicious-iid.HALF" is a median over the rounds with both kinds.
     """
     half = s.rounds // 2
     kinds = s.kinds()[clients.client.to_numpy()]
@@ -270,7 +241,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     )  # fmt: skip
     frame, clients = history.rounds_frame(), history.clients_frame()
     seconds = {k: v / s.rounds / len(cell.seeds) for k, v in history.seconds.items()}
-    kinds = s.kinds()
+    kinds = {kind: s.kinds() == j for j, kind in enumerate(KINDS)}
     results = []
     for seed in cell.seeds:
         table, notes = watch.tables[seed], pd.DataFrame(watch.notes[seed])
@@ -278,8 +249,8 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         tested, lost = tested_rounds(mine), mine[mine.test_loss.notna()]
         weights, seen = final_weights(s, table), table.counts > 0
         score = weights if s.method in ("fedavg", "oracle") else table.values
-        groups = {kind: score[(kinds == j) & seen] for j, kind in enumerate(KINDS)}
-        weighed = {kind: weights[(kinds == j) & seen] for j, kind in enumerate(KINDS)}
+        groups = {kind: score[those & seen] for kind, those in kinds.items()}
+        weighed = {kind: weights[those & seen] for kind, those in kinds.items()}
         last = tested[tested["round"] > s.rounds * 3 // 4].accuracy
         steps = tested[tested["round"] > s.rounds // 2].accuracy.diff()[1:]
         metrics = {
@@ -293,10 +264,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
             **{f"auc.{a}-{b}": chance_above(groups[a], groups[b]) for a, b in PAIRS},
             **{f"told.{a}-{b}": chance_above(weighed[a], weighed[b]) for a, b in PAIRS},
             "positive.iid": 100 * float((weighed["iid"] > 0).mean()),
-            **{
-                f"weight.{kind}": 100 * float(weights[kinds == j].mean())
-                for j, kind in enumerate(KINDS)
-            },
+            **{f"weight.{kind}": 100 * float(weights[w].mean()) for kind, w in kinds.items()},
             "value_seconds_per_round": seconds["value"],
             "train_seconds_per_round": seconds["train"],
             "evaluations": float(mine.evaluations.mean()),
@@ -306,7 +274,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
             "loss_round": (lost["round"] - 1).tolist(),
             "loss": lost.test_loss.tolist(),
             "weight": (100 * weights).tolist(),
-            "kind": kinds.tolist(),
+            "kind": s.kinds().tolist(),
         }
         results.append(common.result(seed, s.data, metrics, series, mine))
     return results

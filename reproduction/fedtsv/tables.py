@@ -6,20 +6,12 @@ from typing import Any
 
 import pandas as pd
 
+from reproduction import tables as pages
 from reproduction.claims import load_claims
 from reproduction.fedtsv import figures, findings
+from reproduction.fedtsv.experiments import STUDIED
 from reproduction.fedtsv.findings import CLIP, EVEN, FIRST, LABELS, LOUD, RATES, RIVALS, Evaluation
-from reproduction.overviews import machines_told
-from reproduction.tables import (
-    Page,
-    by_declaration,
-    captioned,
-    choices,
-    claims_table,
-    marked_verdict,
-    marks_told,
-    other_choices,
-)
+from reproduction.overviews import machines_told, where
 
 #: main claims in few words: the claim at our rate, and at the rate where FedAvg ends as printed
 ASKED = {
@@ -40,20 +32,21 @@ ASKED = {
     "IID clients of positive weight (%)": ("positive", "positive-at-its-rate"),
 }  # fmt: skip
 
-PAGE = Page(Evaluation)
+#: columns of the study that are seeds and accuracies
+ACCURACIES = 1 + len(STUDIED)
+PAGE = pages.Page(Evaluation)
 every = PAGE.every
 
 
 def _claim(e: Evaluation, name: str | None, digits: int) -> str:
     if name is None:
         return "–"
-    row: Any = e.claims.loc[f"fedtsv.{name}"]
-    number, low, high = (f"{row[end]:.{digits}f}" for end in ("mean", "low", "high"))
-    ends = "" if row["low"] == row["high"] else f" [{low}, {high}]"
-    return f"{number}{ends} {marked_verdict(row)}"
+    i = e.ours(name)
+    number = f"{i.mean:.{digits}f}" if i.low == i.high else i.text(digits)
+    return f"{number} {pages.marked_verdict(e.claims.loc[f'fedtsv.{name}'])}"
 
 
-@captioned(cards=True)
+@pages.captioned(cards=True)
 def main_claims(e: Evaluation) -> Any:
     """What the paper says, in few words, and our numbers with 95% intervals and verdicts: MNIST,
     ten seeds. A number without an interval is the same in all seeds; a dash is not asked, because
@@ -67,11 +60,11 @@ def main_claims(e: Evaluation) -> Any:
         for side, heading in enumerate(("at 0.01, our guess", "at 0.0002"))
     }
     kept = [f"fedtsv.{name}" for pair in ASKED.values() for name in pair if name]
-    return pd.DataFrame(lines), {"marks": marks_told(e.claims.loc[kept])}
+    return pd.DataFrame(lines), {"marks": pages.marks_told(e.claims.loc[kept])}
 
 
-PAGE.add(lambda e: choices("fedtsv"), "What the paper leaves open")
-PAGE.add(lambda e: other_choices(load_claims("fedtsv"), e.store, e.records))
+PAGE.add(lambda e: pages.choices("fedtsv"), "What the paper leaves open")
+PAGE.add(lambda e: pages.other_choices(load_claims("fedtsv"), e.store, e.records))
 
 
 @PAGE.table(
@@ -83,17 +76,15 @@ def declared(e: Evaluation) -> Any:
     """All claims of the paper, each reading of one counted, by verdict and by when they were
     written down.
     """
-    return by_declaration(e.claims)
+    return pages.by_declaration(e.claims)
 
 
 PAGE.add(
-    lambda e: claims_table(e.claims[e.claims.after_runs == ""]),
+    lambda e: pages.claims_table(e.claims[e.claims.after_runs == ""]),
     words="Written down before the runs:",
 )
-
-
 PAGE.add(
-    lambda e: claims_table(e.claims[e.claims.after_runs != ""]),
+    lambda e: pages.claims_table(e.claims[e.claims.after_runs != ""]),
     words="Added or reworded when the numbers could be known; they describe, and do not test:",
 )
 
@@ -107,7 +98,7 @@ def summary(e: Evaluation) -> Any:
     is the probability that a client of the first kind has a higher score than one of the second;
     the weight of malicious clients is their share of the aggregation in the second half.
     """
-    return findings.summary(e.mnist)
+    return findings.by_method(e.mnist, findings.SUMMARY)
 
 
 PAGE.add(
@@ -131,7 +122,7 @@ def rounds(e: Evaluation) -> Any:
     """Lengths are in lengths of IID updates; a round without a contribution falls back to equal
     weights. Means over the seeds with 95% intervals.
     """
-    return findings.rounds_table(e.mnist)
+    return findings.by_method(e.mnist, findings.ROUNDS)
 
 
 @PAGE.table("Learning rates")
@@ -155,7 +146,7 @@ def study(e: Evaluation) -> Any:
     """One change at a time, MNIST: late test accuracy (%) per method, means with 95% intervals over
     as many seeds as the first column says. A dash is not on record.
     """
-    return findings.study_text(e.study)[["seeds", *findings.ACCURACY_COLUMNS]]
+    return e.study.iloc[:, :ACCURACIES]
 
 
 @PAGE.table()
@@ -163,7 +154,7 @@ def scores_in_study(e: Evaluation) -> Any:
     """The same runs: probability that an IID client scores above a malicious one, by method, and of
     FedTSV the same for the two other pairs.
     """
-    return findings.study_text(e.study)[[*findings.SEPARATION_COLUMNS[:6]]]
+    return e.study.iloc[:, ACCURACIES : ACCURACIES + 6]
 
 
 @PAGE.table()
@@ -171,7 +162,7 @@ def weights_in_study(e: Evaluation) -> Any:
     """The same runs, FedTSV: what its final weights tell apart, the share of rounds in which nobody
     present has a positive contribution, and the malicious clients' share.
     """
-    return findings.study_text(e.study)[[*findings.SEPARATION_COLUMNS[6:]]]
+    return e.study.iloc[:, ACCURACIES + 6 :]
 
 
 @PAGE.table("Long updates, and what shortening does")
@@ -184,19 +175,19 @@ def treated(e: Evaluation) -> Any:
              ("fedavg", EVEN, "oracle", EVEN), ("oracle", EVEN, "oracle", FIRST),
              ("fedavg", CLIP, "tsv", FIRST), ("cgsv", FIRST, "oracle", FIRST),
              ("cgsv", CLIP, "oracle", CLIP))  # fmt: skip
-    rows = {
-        f"{LABELS[a]}, {words[x]}, over {LABELS[b]}, {words[y]}": {
-            "late accuracy (points)": e.lead(a, b, x, other=y).text(2, signed=True),
-            "test loss (nats)": e.lead(a, b, x, "test_loss", y).text(3, signed=True),
-        }
+    asked = {
+        f"{LABELS[a]}, {words[x]}, over {LABELS[b]}, {words[y]}": (a, b, x, y, 2)
         for a, x, b, y in pairs
     }
-    rows |= {
-        f"FedTSV over {LABELS[m]}, malicious updates times ten": {
-            "late accuracy (points)": e.lead("tsv", m, LOUD).text(1, signed=True),
-            "test loss (nats)": e.lead("tsv", m, LOUD, "test_loss").text(3, signed=True),
+    for m in RIVALS:
+        name = f"FedTSV over {LABELS[m]}, malicious updates times ten"
+        asked[name] = ("tsv", m, LOUD, LOUD, 1)
+    rows = {
+        name: {
+            "late accuracy (points)": e.lead(a, b, x, other=y).text(digits, signed=True),
+            "test loss (nats)": e.lead(a, b, x, "test_loss", y).text(3, signed=True),
         }
-        for m in RIVALS
+        for name, (a, b, x, y, digits) in asked.items()
     }
     return pd.DataFrame(rows).T
 
@@ -206,10 +197,8 @@ def timings(e: Evaluation) -> Any:
     """Seconds per round by the number of participants, on one thread, without the reference update.
     Sampling asks for twice as many coalitions as there are participants, and two. {machines}
     """
-    shown = findings.timings_table(e.frame("timings")).rename_axis(None)
-    shown["difference of averaging"] = shown["difference of averaging"].astype(float)
     timed = e.store.records(e.records, "fedtsv", "timings")
-    return shown, {"machines": machines_told(timed)}
+    return findings.timings_table(e), {"machines": machines_told(timed)}
 
 
 @PAGE.table("CIFAR-10, reduced")
@@ -217,5 +206,5 @@ def cifar(e: Evaluation) -> Any:
     """CIFAR-10 (a JPEG copy, quality 75), reduced to LeNet-5, 100 rounds and three seeds. Not
     judged.
     """
-    frame = e.frame("figures", "laptop")
-    return findings.summary(frame[frame.dataset == "cifar10"])
+    frame = where(e.frame("figures", "laptop"), dataset="cifar10")
+    return findings.by_method(frame, findings.SUMMARY)

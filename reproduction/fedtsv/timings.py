@@ -24,10 +24,7 @@ from reproduction.records import Cell
 
 
 def made_up(k: int, parameters: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return `k` updates, from close to the reference to its opposite, and the reference.
-
-    The same numbers for the same arguments; float32 ``[k, P]`` and ``[P]``.
-    """
+    """Return `k` updates, float32 ``[k, P]``, from close to the reference to its opposite."""
     rng = torch.Generator().manual_seed(k)
     reference = torch.randn(parameters, generator=rng)
     mix = torch.linspace(1, -1, k)[:, None]
@@ -70,12 +67,7 @@ class Timing(Setting):
 
 @each_seed
 def run_timing(cell: Cell, seed: int, device: str | None, progress: bool) -> dict[str, Any]:
-    """Time the three ways, on the CPU; every seed is one draw of the sampling.
-
-    Metrics are "seconds.exact", "seconds.sampled" and "seconds.averaged" (of the first seed), the
-    Gram matrix included; "error.sampled", the mean absolute error; "error.averaged", the largest;
-    and "size", the mean absolute value of a participant.
-    """
+    """Time the three ways, on the CPU; every seed is one draw of the sampling."""
     s = Timing.of(cell)
     updates, reference = made_up(s.participants, s.parameters)
 

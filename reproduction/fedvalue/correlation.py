@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -58,18 +59,9 @@ def split(s: Setting, seed: int, index: int) -> tuple[NDArray[np.int64], NDArray
 
 
 def deal(s: Setting, columns: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Deal columns to parties at random, the task party first.
-
-    Columns that are left over belong to nobody: the paper's are "randomly selected and evenly
-    distributed".
-    """
+    """Deal columns to parties at random, the task party first; those left over are nobody's."""
     own = s.features if s.task_has == "columns" else 0
-    parties = (columns - own) // s.features if s.features > 0 else 0
-    if parties < 2:
-        raise ValueError(
-            f"{columns} columns at {s.features} per party make {parties} data parties; a "
-            "correlation needs at least two"
-        )
+    parties = (columns - own) // s.features
     order = rng.permutation(columns)
     parties = min(parties, s.data_parties) if s.data_parties else parties
     given = order[own : own + parties * s.features].reshape(parties, s.features)
@@ -172,8 +164,7 @@ def correlate(a: Floats, b: Floats) -> tuple[float, float]:
 def one(s: Setting, seed: int, index: int, accuracies: Mapping[str, float]) -> dict[str, float]:
     """Return all correlations of one repetition, named ``statistic.estimate.benchmark``.
 
-    "pearson" and "spearman" sum the SHAP values of a party's columns before they are made
-    absolute, "apart" afterwards; `accuracies` decide which models are in the ensembles.
+    "apart" makes SHAP values absolute before it sums them; `accuracies` decide on the ensembles.
     """
     sample, accurate, explained = repetition(s, seed, index)
     x, y = binned(s.dataset, s.bins)[sample], table(s.dataset).y[sample]
@@ -190,9 +181,8 @@ def one(s: Setting, seed: int, index: int, accuracies: Mapping[str, float]) -> d
                 found[f"apart.plugin.{benchmark}"] = correlate(values["plugin"], theirs)[0]
                 continue
             for name, ours in values.items():
-                both = correlate(ours, theirs)
-                for statistic, correlation in zip(("pearson", "spearman"), both, strict=True):
-                    found[f"{statistic}.{name}.{benchmark}"] = correlation
+                at = f"{name}.{benchmark}"
+                found[f"pearson.{at}"], found[f"spearman.{at}"] = correlate(ours, theirs)
     return found
 
 
@@ -213,33 +203,25 @@ def run_correlation(cell: Cell, seed: int, device: Any, progress: bool) -> dict[
     )
     metrics = each.mean().to_dict()  # of the repetitions in which a number is defined
     metrics["fact.defined"] = float(each["pearson.plugin.lr"].notna().mean())
-    series = {
-        name: [round(x, 4) for x in each[name].tolist()]
-        for name in each
-        if name.startswith(("pearson.plugin.", "pearson.permutation."))
-    }
-    return {
-        "metrics": {**metrics, **summary(metrics)},
-        "series": series,
-        "data": identity(table(s.dataset)),
-    }
+    drawn_ones = each.filter(regex=r"^pearson\.(plugin|permutation)\.").round(4)
+    series = {str(name): column.tolist() for name, column in drawn_ones.items()}
+    data = identity(table(s.dataset))
+    return {"metrics": {**metrics, **summary(metrics)}, "series": series, "data": data}
 
 
 def summary(metrics: Mapping[str, float]) -> dict[str, float]:
     """Return what the paper's text says of a panel, of the means over its repetitions.
 
-    ``above.70`` is the share of the six benchmarks (the models and SHAP-ensemble at 0.05) whose
-    correlation is above 0.7, in percent; ``better`` is the correlation of accuracy and
-    correlation over the five models.
+    ``above.70``: percent of the benchmarks whose correlation is above 0.7; ``better``: correlation
+    of accuracy and correlation over the five models.
     """
-    found = {}
-    for estimate in (*ESTIMATES, *CONTROLS):
+    found = {
+        f"above.80.{name}": 100.0 * (metrics[f"pearson.plugin.{name}"] > 0.8) for name in THRESHOLDS
+    }
+    for estimate, level in product((*ESTIMATES, *CONTROLS), (70, 80)):
         bars = np.array([metrics[f"pearson.{estimate}.{b}"] for b in (*MODELS, "ensemble5")])
         mark = "" if estimate == "plugin" else f".{estimate}"
-        for level in (70, 80):
-            found[f"above.{level}{mark}"] = 100 * float((bars > level / 100).mean())
-    for name in THRESHOLDS:
-        found[f"above.80.{name}"] = 100.0 * (metrics[f"pearson.plugin.{name}"] > 0.8)
+        found[f"above.{level}{mark}"] = 100 * float((bars > level / 100).mean())
     accuracies = np.array([metrics[f"accuracy.{m}"] for m in MODELS])
     bars = np.array([metrics[f"pearson.plugin.{m}"] for m in MODELS])
     found["better"] = correlate(accuracies, bars)[0]

@@ -65,13 +65,12 @@ def _panel(
 def paid_to_free_riders(e: Evaluation) -> Picture:
     """Draw what free-riders get of the money for one party."""
     found, printed = {}, {}
-    for crowd, records in (("MovieLens-1M", e.records), ("MovieLens-100K", "laptop")):
-        frame = e.played(RIDERS, records)
-        for name in ("fedvalue", "fedvalue-corrected", "vf-ps"):
-            label = f"{crowd}, {STRATEGIES[name]}"
-            found[label] = findings.cut(frame, "frsp", name)
-            if records != "laptop":
-                printed[label] = e.printed(f"t7s.fix.b1.{name}")
+    crowds = {"MovieLens-1M": e.records, "MovieLens-100K": "laptop"}
+    for crowd, name in product(crowds, ("fedvalue", "fedvalue-corrected", "vf-ps")):
+        label = f"{crowd}, {STRATEGIES[name]}"
+        found[label] = findings.cut(e.played(RIDERS, crowds[crowd]), "frsp", name)
+        if crowd == "MovieLens-1M":
+            printed[label] = e.printed(f"t7s.fix.b1.{name}")
     return _dots(found, "paid to free-riders (%)", 20, printed)
 
 
@@ -90,9 +89,11 @@ def overlap(own: Ints, a: Ints, b: Ints, label: Ints) -> Picture:
         bars += [(row, color, known - overlapping, overlapping, "////", "")]
         bars += [(row, color, start, adds, "full", f"{name} adds")]
     paid = mshapley_cmi(own, label, [a, b]).values
-    bars += [(4, blue, 0, known, "full", "the buyer's own")]
-    bars += [(4, red, known, paid[0], "full", "paid to A")]
-    bars += [(4, green, known + paid[0], paid[1], "full", "paid to B")]
+    bars += [
+        (4, blue, 0, known, "full", "the buyer's own"),
+        (4, red, known, paid[0], "full", "paid to A"),
+        (4, green, known + paid[0], paid[1], "full", "paid to B"),
+    ]
     axis = plots.panels(height=3.1)[1][0, 0]
     for row, color, start, width, fill, text in bars:
         look = {"facecolor": color} if fill == "full" else {"facecolor": "none", "hatch": fill}
@@ -324,17 +325,14 @@ def approximations(e: Evaluation) -> Picture:
     sampling = findings.approximations(e, "sampling", "permutations")
     pca = findings.approximations(e, "pca", "components")
     picture, axes = plots.panels(1, 3, height=3.0)
-    for axis, (tidy, x, y, label, log, within) in zip(
-        axes[0],
-        ((sampling, "permutations", "mape", "error, MAPE (%)", True, (0, np.inf)),
-         (pca, "components", "mape", "error, MAPE (%)", False, (0, np.inf)),
-         (pca, "components", "rank", "rank correlation", False, (-1, 1))),
-        strict=True,
-    ):  # fmt: skip
-        plots.curves_with_bands(
-            tidy, x, y, "dataset", xlabel=x, ylabel=label, axis=axis, log_y=log, log_x=log,
-            within=within,
-        )  # fmt: skip
+    error: Any = {"y": "mape", "ylabel": "error, MAPE (%)", "within": (0, np.inf)}
+    rank: Any = {"y": "rank", "ylabel": "rank correlation", "within": (-1, 1)}
+    for axis, tidy, x, how in (
+        (axes[0, 0], sampling, "permutations", error | {"log_x": True, "log_y": True}),
+        (axes[0, 1], pca, "components", error),
+        (axes[0, 2], pca, "components", rank),
+    ):
+        plots.curves_with_bands(tidy, x, hue="dataset", xlabel=x, axis=axis, **how)
     axes[0, 0].set_xticks([20, 200, 2000])
     return picture
 
@@ -357,8 +355,8 @@ def lies(e: Evaluation) -> Picture:
         label: findings.attacked(e, "printed", attack, **settings)
         for label, (attack, settings) in told.items()
     }
-    hardened = [findings.attacked(e, "hardened", attack) for attack in ATTACKS]
     printed = dict.fromkeys(found, 0.0)
+    hardened = [findings.attacked(e, "hardened", attack) for attack in ATTACKS]
     found["hardened, the best of all attacks"] = max(hardened, key=lambda i: i.mean)
     return _dots(found, "counts falsified unnoticed (%)", printed=printed)
 
@@ -378,9 +376,8 @@ def attacks(e: Evaluation) -> Picture:
 def known_answers(e: Evaluation) -> Picture:
     """Draw the attacker's best case against the number of artificial IDs, and the bound."""
     picture, axes = plots.panels(1, 2, height=3.4)
-    for axis, data, title in zip(
-        axes[0], ("label", "cells"), ("2 task cells", "25 task cells"), strict=True
-    ):
+    titles = {"label": "2 task cells", "cells": "25 task cells"}
+    for axis, (data, title) in zip(axes[0], titles.items(), strict=True):
         table = findings.known_answers(e, data)
         x, mean = table.index.to_numpy(), table["deceived (%)"].to_numpy()
         handles = axis.plot(x, table["bound (%)"], color=PALETTE[1], label="bound")
@@ -406,17 +403,13 @@ def leaks(e: Evaluation) -> Picture:
     """Draw what the task party knows for certain and guesses, and what a defence costs."""
     found = findings.leaks(e)
     picture, axes = plots.panels(1, 3, height=4.2, share_y=True)
-    sides = (
-        ("certain", "certain (%)"),
-        ("guessed", "best guess right (%)"),
-        ("error", "error (%)"),
-    )
-    for axis, (metric, xlabel) in zip(axes[0], sides, strict=True):
+    sides = {"certain": "certain (%)", "guessed": "best guess right (%)", "error": "error (%)"}
+    for axis, (metric, xlabel) in zip(axes[0], sides.items(), strict=True):
         handles = []
         for j, name in enumerate(("wine", "breast", "credit")):
-            kept = [at for at in _DEFENCES if metric != "error" or at[0] != "none"]
-            cuts = [found[metric, name, *at] for at in kept]
-            rows = np.array([[*_DEFENCES].index(at) for at in kept]) + 0.22 * (j - 1)
+            first = int(metric == "error")  # what nothing costs
+            cuts = [found[metric, name, *at] for at in [*_DEFENCES][first:]]
+            rows = np.arange(first, len(_DEFENCES)) + 0.22 * (j - 1)
             low, high = [i.low for i in cuts], [i.high for i in cuts]
             dots = [":" if min(i.mean, 100 - i.mean) < 1e-9 else "-" for i in cuts]
             axis.hlines(rows, low, high, color=PALETTE[j], linewidth=1.6, linestyles=dots)

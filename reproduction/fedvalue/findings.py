@@ -1,14 +1,13 @@
 """What the pages on FedValue say in numbers, each computed here from the records.
 
-An :class:`Evaluation` holds the records; ``numbers_of_...`` are the numbers in the text of a page,
-by the names under which it shows them.
+``numbers_of_...`` are the numbers in the text of a page, by the names under which it shows them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, replace
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -21,12 +20,11 @@ from fedkit.fedvalue.protocol import verification as bounds
 from fedkit.fedvalue.shap import MODELS
 from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
 from reproduction import overviews
-from reproduction.claims import Claims, load_claims
 from reproduction.fedvalue.correlation import correlate
 from reproduction.fedvalue.experiments import FEATURES, MAIN, PLACES, SHAP_READINGS, Case, Setting
 from reproduction.overviews import alike, machines_told, where
 from reproduction.statistics import slopes
-from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, VERDICTS, join
+from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, VERDICTS
 
 Numbers = dict[str, Any]
 
@@ -58,38 +56,15 @@ class Evaluation(overviews.Evaluation):
 
     paper = "fedvalue"
 
-    @cached_property
-    def entries(self) -> Claims:
-        """The claims themselves, with the printed tables."""
-        return load_claims("fedvalue")
-
-    @cached_property
-    def claims(self) -> pd.DataFrame:
-        """All claims with their verdicts, by name."""
-        found = join(self.entries, self.store, profile=self.records)
-        return found.set_index(found.claim.str.removeprefix("fedvalue."))
-
-    def printed(self, claim: str) -> float:
-        """Return a number of the paper; NaN where it has none."""
-        number = self._numbers.get(f"fedvalue.{claim}")
-        return np.nan if number is None else number
-
-    @cached_property
-    def _numbers(self) -> dict[str, float | None]:
-        return {claim.id: claim.number for claim in self.entries.claims}
-
-    def ours(self, claim: str) -> Interval:
-        """Return our number for a claim."""
-        row: Any = self.claims.loc[claim]
-        return Interval(row["mean"], row["low"], row["high"], int(row["seeds"]))
-
     def played(self, case: Case, records: str = "", experiment: str = "") -> pd.DataFrame:
         """Return the repetitions of one case of the market, of whatever data."""
         worded = case.demographics == "gender-age"
         experiment = experiment or ("gender_age" if worded else "recommendation")
-        frame = self.frame(experiment, records)
-        return alike(frame, case, asdict(case).keys() - {"dataset", "validated"})
+        return alike(self.frame(experiment, records), case, PLAYED)
 
+
+#: settings of a case that say what is played; the data and one control are not among them
+PLAYED = asdict(MAIN[0]).keys() - {"dataset", "validated"}
 
 # ------------------------------------------------------------------------ the market
 
@@ -102,10 +77,7 @@ def per_seed(frame: pd.DataFrame, metric: str) -> np.ndarray:
 def cut(
     frame: pd.DataFrame, measure: str, name: str, columns: Sequence[str] = COLUMNS[:1]
 ) -> Interval:
-    """Return a measure of a strategy in the mean of some columns, with its 95% interval.
-
-    Shares of odd parties ("frsp" and "rpsp") are in percent.
-    """
+    """Return a measure of a strategy in the mean of some columns, with its 95% interval."""
     values = in_mean(frame, measure, name, columns)
     if measure in ("frsp", "rpsp"):
         return share_interval(values)
@@ -148,17 +120,14 @@ RIDER_READINGS: dict[str, dict[str, Any]] = {
 
 
 def riders_by_reading(e: Evaluation) -> pd.DataFrame:
-    """Return the share paid to free-riders by reading, of those readings that are on record.
-
-    Index the reading and the strategy; columns mean, low, high (95%, in percent), n.
-    """
-    found = {}
-    for words, change in RIDER_READINGS.items():
-        frame = e.played(replace(RIDERS, **change))
-        for name in ("fedvalue", "fedvalue-corrected"):
-            if len(per_seed(frame, f"frsp.{COLUMNS[0]}.{name}")):
-                found[words, STRATEGIES[name]] = asdict(cut(frame, "frsp", name))
-    return overviews.table(found)
+    """Return the share paid to free-riders, in percent: index the reading and the strategy."""
+    frames = {words: e.played(replace(RIDERS, **read)) for words, read in RIDER_READINGS.items()}
+    found = {
+        (words, STRATEGIES[name]): cut(frame, "frsp", name)
+        for words, frame in frames.items()
+        for name in ("fedvalue", "fedvalue-corrected")
+    }
+    return overviews.intervals(found)
 
 
 # ------------------------------------------------------------------------ SHAP
@@ -202,10 +171,8 @@ def shares(frame: pd.DataFrame, estimate: str = "plugin") -> dict[str, float]:
     found = bars(frame, estimate)
     means = found[found.benchmark.isin(BENCHMARKS)]["mean"]
     return {
-        "above 0.7 (%)": 100 * float((means > 0.7).mean()),
-        "above 0.8 (%)": 100 * float((means > 0.8).mean()),
+        **{f"above {level} (%)": 100 * float((means > level).mean()) for level in (0.7, 0.8)},
         "mean correlation": float(means.mean()),
-        "bars": len(means),
     }
 
 
@@ -225,16 +192,14 @@ def by_reading(e: Evaluation) -> pd.DataFrame:
     rows = {}
     for name in SHAP_READINGS:
         part = reading(e, name)
-        if len(part):
-            runs = part.drop_duplicates(["key", "seed"]).groupby(["dataset", "features"])
-            behind = runs.repetitions.sum()
-            few, many = int(behind.min()), int(behind.max())
-            control = shares(part, "alone")["above 0.7 (%)"]
-            rows[name] = {
-                **shares(part),
-                "control above 0.7 (%)": control,
-                "repetitions": f"{many}" if few == many else f"{few} to {many}",
-            }
+        runs = part.drop_duplicates(["key", "seed"]).groupby(["dataset", "features"])
+        behind = runs.repetitions.sum()
+        few, many = behind.min(), behind.max()
+        rows[name] = {
+            **shares(part),
+            "control above 0.7 (%)": shares(part, "alone")["above 0.7 (%)"],
+            "repetitions": f"{many}" if few == many else f"{few} to {many}",
+        }
     return overviews.table(rows)
 
 
@@ -251,16 +216,12 @@ def distance(e: Evaluation) -> dict[str, float]:
     Over the data sets on which the models have seen both; in percentage points.
     """
     printed, frame = e.entries.tables["t8"], e.frame("models")
-    seen = frame.groupby("dataset").inputs.nunique()
-    frame = frame[frame.dataset.isin(seen.index[seen == 2])]
-    means, found = frame.groupby(["inputs", "dataset", "metric"]).value.mean(), {}
-    for inputs in ("binned", "raw"):
-        errors = [
-            mean - float(printed.rows[dataset][list(MODELS).index(metric.split(".")[1])])
-            for (dataset, metric), mean in means[inputs].items()
-        ]
-        found[inputs] = 100 * float(np.sqrt(np.mean(np.square(errors))))
-    return found
+    ours = frame.groupby(["dataset", "metric", "inputs"]).value.mean().unstack().dropna()
+    theirs = [
+        float(printed.rows[dataset][list(MODELS).index(metric.removeprefix("accuracy."))])
+        for dataset, metric in ours.index
+    ]
+    return (100 * ours.sub(theirs, axis=0).pow(2).mean().pow(0.5)).to_dict()
 
 
 def facts(frame: pd.DataFrame) -> pd.DataFrame:
@@ -281,10 +242,7 @@ def facts(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def approximations(e: Evaluation, what: str, number: str) -> pd.DataFrame:
-    """Return a tidy table of one approximation, "sampling" or "pca".
-
-    Columns: dataset, seed, `number` (of permutations or components), and each metric.
-    """
+    """Return the metrics of "sampling" or "pca" by dataset, seed, and `number` of parts."""
     frame = e.frame("approximation")
     parts = frame[frame.metric.str.fullmatch(rf"{what}\.[a-z]+\.\d+")]
     names = parts.metric.str.extract(r"\.(?P<metric>[a-z]+)\.(?P<number>\d+)")
@@ -318,7 +276,9 @@ def numbers_of_market(e: Evaluation) -> Numbers:
     fewer = e.played(RIDERS, "laptop")
     means = explanation(e)[0]
     low = means.loc["low volume"]
-    leads = e.claims[e.claims.index.str.match(r"o[5679]\..*vs-")].paper.astype(float).abs()
+    leads = (
+        e.claims[e.claims.index.str.match(r"fedvalue\.o[5679]\..*vs-")].paper.astype(float).abs()
+    )
     return {
         "frsp-fedvalue": cut(riders, "frsp", "fedvalue").mean,
         "frsp-corrected": cut(riders, "frsp", "fedvalue-corrected").mean,
@@ -331,7 +291,7 @@ def numbers_of_market(e: Evaluation) -> Numbers:
         "rider-most": float(read.max()),
         "riders-occupation": read["occupation too"],
         "most-lead": e.ours("o9.redundant.r0.6.auc.vs-vf-ps").mean,
-        "most-lead-printed": float(e.claims.paper["o9.redundant.r0.6.auc.vs-vf-ps"]),
+        "most-lead-printed": float(e.claims.paper["fedvalue.o9.redundant.r0.6.auc.vs-vf-ps"]),
         "bias-share": 100 * (1 - low[STRATEGIES["fedvalue-corrected"]] / low["FedValue"]),
         "fewer-mean-corrected": cut(fewer, "frsp", "fedvalue-corrected", COLUMNS).mean,
         "fewer-mean-plain": cut(fewer, "frsp", "fedvalue", COLUMNS).mean,
@@ -370,16 +330,9 @@ Ranks = dict[tuple[str, str], Interval]
 def explanation(e: Evaluation) -> tuple[pd.DataFrame, Ranks]:
     """Return what the scores follow beside free-riders: means by kind, and rank correlations.
 
-    The table has a row per kind of party ("odd" are the free-riders): gain in AUC when alone, cells
-    that its bins occupy, and its scores.  Correlations are means, with a 95% interval, over the
-    repetitions in which both sides vary.
+    Kinds begin with "odd" for free-riders; correlations are means over repetitions.
     """
-    series = e.series("gender_age")
-    return explained(alike(series, RIDERS, asdict(RIDERS).keys() - {"dataset", "validated"}))
-
-
-def explained(series: pd.DataFrame) -> tuple[pd.DataFrame, Ranks]:
-    """Return :func:`explanation` of these series."""
+    series = alike(e.series("gender_age"), RIDERS, PLAYED)
     wide = series.pivot_table(index=["seed", "index"], columns="series", values="value")
     wide = wide.drop(columns="score.volume").rename(columns=lambda c: c.removeprefix("score."))
     wide = wide.rename(columns=STRATEGIES).rename_axis(columns=None)
@@ -395,21 +348,23 @@ def explained(series: pd.DataFrame) -> tuple[pd.DataFrame, Ranks]:
 
 def verdicts_by_group(e: Evaluation) -> pd.DataFrame:
     """Count the verdicts of section 6: a row per group of claims, a column per verdict."""
-    groups, names = {}, e.claims.index.to_series()
-    for table, title in (("5", "Table 5"), ("6", "Table 6"), ("6s", "Table 6, RPSP"),
-                         ("7", "Table 7"), ("7s", "Table 7, FRSP"), ("9", "Table 9")):  # fmt: skip
-        groups[title] = rf"t{table}\..*"
+    tables = {"5": "Table 5", "6": "Table 6", "6s": "Table 6, RPSP", "7": "Table 7",
+              "7s": "Table 7, FRSP", "9": "Table 9"}  # fmt: skip
+    groups = {title: rf"t{table}\..*" for table, title in tables.items()}
     for rival in ("random", "volume", "vf-ps"):
         groups[f"FedValue ahead of {rival.upper()}"] = rf"o[5679]\..*vs-{rival}"
-    groups["VOLUME ahead of RANDOM"] = r"volume\..*vs-random"
-    for key, title in (("p", "mean lead over a table"), ("k", "order of the strategies"),
-                       ("s", "stars")):  # fmt: skip
-        groups[title] = rf"{key}[5679]\..*"
+    groups |= {
+        "VOLUME ahead of RANDOM": r"volume\..*vs-random",
+        "mean lead over a table": r"p[5679]\..*",
+        "order of the strategies": r"k[5679]\..*",
+        "stars": r"s[5679]\..*",
+    }
+    names, verdicts = e.claims.index.str.removeprefix("fedvalue."), e.claims.verdict
     counts = {
-        title: e.claims.verdict[names.str.fullmatch(pattern)].value_counts()
+        title: verdicts[names.str.fullmatch(pattern)].value_counts()
         for title, pattern in groups.items()
     }
-    found = pd.DataFrame(counts).T.reindex(columns=[v for v in VERDICTS]).fillna(0).astype(int)
+    found = pd.DataFrame(counts).T.reindex(columns=[*VERDICTS]).fillna(0).astype(int)
     return found.loc[found.any(axis=1), found.any(axis=0)]
 
 
@@ -418,7 +373,7 @@ def numbers_of_experiments(e: Evaluation) -> Numbers:
     base, label = reading(e), reading(e, LABEL_ONLY)
     both = approximations(e, "sampling", "permutations")
     rank = approximations(e, "pca", "components").groupby(["dataset", "components"])["rank"].mean()
-    table8 = e.claims.verdict[e.claims.index.str.startswith("t8.")]
+    table8 = e.claims.verdict[e.claims.index.str.startswith("fedvalue.t8.")]
     far = distance(e)
     return {
         "fvx-base-70": above(base).mean,
@@ -446,10 +401,7 @@ _USUAL = {"low": 2, "high": 9, "artificial_low": 1, "artificial_high": 50, "data
 
 
 def passed(part: pd.DataFrame) -> Interval:
-    """Return the share of counts that deceive, with its exact 95% interval, all in percent.
-
-    Counts are independent within and between seeds and therefore pooled (Clopper and Pearson).
-    """
+    """Return the share of all counts that deceive, with its exact 95% interval, in percent."""
     wide = part.pivot(index="seed", columns="metric", values="value")
     n, k = round(float(wide.trials.sum())), round(float((wide.deceived * wide.trials).sum()))
     ends = stats.binomtest(k, n).proportion_ci(method="exact")
@@ -496,14 +448,9 @@ def leaks(e: Evaluation, parties: int = 5, features: int = 2) -> dict[Any, Inter
 
 
 def growth(e: Evaluation) -> pd.DataFrame:
-    """Fit how the time grows: the exponent of a power, and the factor per step.
-
-    The power is fitted to the upper half of the values, where the fixed part has faded, and only
-    to values that every seed ran.
-    """
+    """Fit how time grows: the exponent of a power in the upper half, and the factor per step."""
     rows: dict[Any, dict[str, Any]] = {}
-    seconds = e.frame("scaling")
-    seconds = seconds[seconds.metric == "core_seconds"]
+    seconds = where(e.frame("scaling"), metric="core_seconds")
     for (protocol, varied), part in seconds.groupby(["protocol", "varied"]):
         wide = part.pivot(index="seed", columns=varied, values="value").dropna(axis=1)
         x, took = wide.columns.to_numpy(dtype=np.float64), wide.to_numpy(dtype=np.float64)

@@ -161,11 +161,7 @@ def contingency(codes: tuple[Any, Any, Sequence[Any]]) -> tuple[Any, Any, Any, A
 
 @each_seed
 def run_scaling(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
-    """Time one count and the values from it; features are independent and uniform.
-
-    "core_seconds" is the processor time of hashing and counting, of all roles together: it does
-    not depend on what else the machine does, or hardly.
-    """
+    """Time one count and the values from it; features are independent and uniform."""
     s = Timed(**cell.settings)
     rng = Streams(seed).generator("scaling")
     sizes = [s.levels**s.features, 2, *[s.levels**s.features] * s.parties]

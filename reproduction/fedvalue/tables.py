@@ -15,20 +15,12 @@ from fedkit.fedvalue.protocol.verification import best_shift
 from fedkit.intervals import Interval
 from reproduction import figures as plots
 from reproduction import overviews
+from reproduction import tables as pages
 from reproduction.fedvalue import findings
 from reproduction.fedvalue.experiments import MAIN, MILD, PLACES, PROTOCOLS
 from reproduction.fedvalue.findings import STRATEGIES, Evaluation
 from reproduction.figures import Shown
 from reproduction.overviews import where
-from reproduction.tables import (
-    RAISED,
-    Page,
-    captioned,
-    choices,
-    comparison_table,
-    main_claims,
-    other_choices,
-)
 
 # ------------------------------------------------------------------------ claims
 
@@ -100,15 +92,15 @@ def claims(e: Evaluation, page: str) -> Shown:
     for name, (words, printed, digits, times) in told.items():
         i = e.ours(name)
         ours = Interval(times * i.mean, times * i.low, times * i.high, i.n).text(digits)
-        rows[name] = (words, printed, ours)
-    frame, fields = main_claims(e.claims, rows)
+        rows[f"fedvalue.{name}"] = (words, printed, ours)
+    frame, fields = pages.main_claims(e.claims, rows)
     return plots.table(frame, caption + fields["marks"], cards=True)
 
 
 # ------------------------------------------------------------------------ the market
 
 
-@captioned(decimals=3)
+@pages.captioned(decimals=3)
 def levels(e: Evaluation) -> Any:
     """By how much our AUC is above the printed one, means over price lists and budgets, with
     XGBoost's default trees and with milder ones. The agency knows occupations here too.
@@ -128,7 +120,7 @@ def levels(e: Evaluation) -> Any:
     return overviews.table(found)
 
 
-@captioned(cards=True)
+@pages.captioned(cards=True)
 def tested(e: Evaluation) -> Any:
     """Who passes the test, in percent of the sellers of a kind, and in how many repetitions nobody
     does; and by how much the AUC with 3α under FIX is above that of two strategies which spend all
@@ -156,7 +148,7 @@ def tested(e: Evaluation) -> Any:
 # ------------------------------------------------------------------------ SHAP
 
 
-@captioned(decimals=0)
+@pages.captioned(decimals=0)
 def readings_of_figure4(e: Evaluation) -> Any:
     """Correlations with SHAP under five readings of the setting; the last three without Credit. The
     paper has 91.7% and 65.7%, with 50 repetitions per bar.
@@ -170,7 +162,7 @@ def readings_of_figure4(e: Evaluation) -> Any:
     return findings.by_reading(e)[[*columns]].rename(columns=columns)
 
 
-@captioned()
+@pages.captioned()
 def sizes(e: Evaluation) -> Any:
     """What the panels of Figure 4 have in common, means over the repetitions. Values are exact
     where the table says so, and elsewhere sampled with the error shown. Joint cells per row are 1
@@ -182,7 +174,7 @@ def sizes(e: Evaluation) -> Any:
 # ------------------------------------------------------------------------ the protocol
 
 
-@captioned(decimals=1)
+@pages.captioned(decimals=1)
 def bets(e: Evaluation) -> Any:
     """The best bet against Algorithm 1 as printed, by the numbers that q is drawn from: share of
     counts falsified unnoticed (%) with exact 95% intervals, from records, and three bounds. Two
@@ -198,12 +190,12 @@ def bets(e: Evaluation) -> Any:
             "measured": findings.passed(found).text(1),
             "the server's best (ours)": 100 * best_shift((low, high), 2)[0],
             "one count (paper's proof)": f"{100 * value['bound.per_cell']:.1f}",
-            "Proposition 2": f"100·{low}{power.translate(RAISED)}",
+            "Proposition 2": f"100·{low}{power.translate(pages.RAISED)}",
         }
     return overviews.table(rows)
 
 
-@captioned()
+@pages.captioned()
 def attacks(e: Evaluation) -> Any:
     """Share of counts (%) in which a false table passed, with exact 95% intervals; q from 2 to 9, 1
     to 50 artificial IDs, two iterations, 200 people, 16 cells. A dash: these attacks swap inside
@@ -222,7 +214,7 @@ def attacks(e: Evaluation) -> Any:
     return overviews.table(rows)
 
 
-@captioned(decimals=1)
+@pages.captioned(decimals=1)
 def leaks(e: Evaluation, parties: int, features: int) -> Any:
     """{parties} data parties with {features} each, by data set, defence and its level (of noise:
     epsilon). Means over ten random deals of columns.
@@ -241,7 +233,7 @@ def leaks(e: Evaluation, parties: int, features: int) -> Any:
     return shown, {"parties": parties, "features": held}
 
 
-@captioned()
+@pages.captioned()
 def growth(e: Evaluation) -> Any:
     """How the time grows. The exponent is the slope in a log-log plot over the upper half of the
     values (1 is linear; where there is a fixed part it is below 1), the factor that of one more.
@@ -257,30 +249,28 @@ def growth(e: Evaluation) -> Any:
 
 def _beside(e: Evaluation, block: str) -> str:
     """Write a block of a printed table: printed, ours, and the verdict."""
-    return comparison_table(e.claims.reset_index(drop=True), block)
+    return pages.comparison_table(e.claims, block)
 
 
-#: the printed tables: what they hold, and their blocks
+#: the printed tables: their blocks, and what they hold
 _PRINTED = {
-    8: ("Accuracy of the models on rows that the sample leaves out.", ["t8"]),
-    5: ("Accuracy and AUC with honest sellers.", ["t5"]),
-    6: ("With one redundant party of five, and its share of the money (RPSP).", ["t6", "t6s"]),
-    7: ("With one free-rider of five, and its share of the money (FRSP).", ["t7", "t7s"]),
-    9: (
-        "One parameter changed at a time, FIX with 2α.",
-        [f"t9.{name}" for name in ("movies", "candidates", "features", "high", "redundant",
-                                   "free-riders")],
-    ),
+    "8": ("t8", "Accuracy of the models on rows that the sample leaves out."),
+    "5": ("t5", "Accuracy and AUC with honest sellers."),
+    "6": ("t6 t6s", "With one redundant party of five, and its share of the money (RPSP)."),
+    "7": ("t7 t7s", "With one free-rider of five, and its share of the money (FRSP)."),
+    "9": ("t9.movies t9.candidates t9.features t9.high t9.redundant t9.free-riders",
+          "One parameter changed at a time, FIX with 2α."),
 }  # fmt: skip
 
-PAGE = Page(Evaluation)
-PAGE.add(lambda e: choices("fedvalue"), "What the paper leaves open")
-PAGE.add(lambda e: other_choices(e.entries, e.store, e.records))
+PAGE = pages.Page(Evaluation)
+PAGE.add(lambda e: pages.choices("fedvalue"), "What the paper leaves open")
+PAGE.add(lambda e: pages.other_choices(e.entries, e.store, e.records))
 PAGE.add(sizes, "Sizes of the values")
-for _number, (_words, _blocks) in _PRINTED.items():
-    for _block in _blocks:
-        _first = (f"Table {_number}", _words) if _block == _blocks[0] else ("", "")
-        PAGE.add(partial(_beside, block=_block), *_first)
+for _number, (_blocks, _words) in _PRINTED.items():
+    for _k, _block in enumerate(_blocks.split()):
+        PAGE.add(
+            partial(_beside, block=_block), *(("", "") if _k else (f"Table {_number}", _words))
+        )
 PAGE.add(attacks, "Attacks")
 PAGE.add(lambda e: leaks(e, 5, 2), "Leaks and defences")
 PAGE.add(lambda e: leaks(e, 3, 1))

@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import sha256
+from importlib import import_module
+from inspect import isfunction, signature
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +28,27 @@ def listed() -> list[str]:
     return (HERE / "records.txt").read_text().split()
 
 
-def claims() -> Iterator[Row]:
-    """Judge every claim by the listed records alone."""
-    from reproduction.claims import all_claims
+@contextmanager
+def _listed_store() -> Iterator[Any]:
+    """Hold the listed records alone."""
     from reproduction.records import Store
-    from reproduction.verdicts import join
 
     with tempfile.TemporaryDirectory() as folder:
         for name in listed():
             link = Path(folder, name)
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(RESULTS / name)
+        yield Store(folder)
+
+
+def claims() -> Iterator[Row]:
+    """Judge every claim by the listed records alone."""
+    from reproduction.claims import all_claims
+    from reproduction.verdicts import join
+
+    with _listed_store() as store:
         for paper, told in all_claims().items():
-            for row in join(told, Store(folder)).itertuples():
+            for row in join(told, store).itertuples():
                 yield {
                     "paper": paper,
                     "claim": row.claim,
@@ -47,6 +58,72 @@ def claims() -> Iterator[Row]:
                     "low": row.low,
                     "high": row.high,
                 }
+
+
+def pages() -> Iterator[Row]:
+    """Work out every number, table and figure of the papers' pages from the listed records alone.
+
+    A number as the page shows it; of a table or figure a digest of all that can be read off it.
+    """
+    with _listed_store() as store:
+        for paper in ("fedccea", "fedms", "fedowen", "fedtsv", "fedvalue"):
+            rooms = {
+                name: import_module(f"reproduction.{paper}.{name}")
+                for name in ("findings", "tables", "figures")
+            }
+            e = rooms["findings"].Evaluation("paper", store)
+            for name, function in _of_evaluation(rooms.pop("findings")):
+                if name.startswith("numbers"):
+                    for key, number in function(e).items():
+                        yield {"paper": paper, "item": key, "shown": _number(number)}
+            shown = {
+                f"{room}.{name}": function
+                for room, module in rooms.items()
+                for name, function in _of_evaluation(module)
+            }
+            parts = rooms["tables"].PAGE.parts[2:]  # the first two are on readings, of `claims`
+            for k, (title, _, show) in enumerate(parts):
+                if show not in shown.values():
+                    shown[f"part {k} {title}".strip()] = show
+            for name, function in shown.items():
+                made = function(e) if "e" in signature(function).parameters else function()
+                digest = sha256(_read(made).encode()).hexdigest()[:16]
+                yield {"paper": paper, "item": name, "shown": digest}
+
+
+def _of_evaluation(module: Any) -> Iterator[tuple[str, Any]]:
+    """List the functions of a module that need nothing, or an evaluation and nothing else."""
+    for name, function in sorted(vars(module).items()):
+        if isfunction(function) and function.__module__ == module.__name__ and name[0] != "_":
+            needed = [p for p in signature(function).parameters.values() if p.default is p.empty]
+            needed = [p.name for p in needed if p.kind is not p.VAR_POSITIONAL]
+            if needed in ([], ["e"]):
+                yield name, function
+
+
+def _number(number: Any) -> str:
+    return number if isinstance(number, str) else f"{number:.6g}"
+
+
+def _read(shown: Any) -> str:
+    """Write what can be read off a table or a figure as text; lengths with four digits."""
+    if not hasattr(shown, "savefig"):
+        return str(getattr(shown, "html", shown))
+    told = [shown.get_supxlabel(), *(t.get_text() for lg in shown.legends for t in lg.get_texts())]
+    for axis in shown.axes:
+        told += [axis.get_title(), axis.get_xlabel(), axis.get_ylabel()]
+        told += [label.get_text() for label in (*axis.get_xticklabels(), *axis.get_yticklabels())]
+        told += [f"{text.get_text()} {_lengths(text.get_position())}" for text in axis.texts]
+        told += [f"{line.get_color()} {_lengths(line.get_xydata())}" for line in axis.lines]
+        told += [_lengths(path.vertices) for part in axis.collections for path in part.get_paths()]
+        told += [_lengths(part.get_offsets()) for part in axis.collections]
+        told += [_lengths(patch.get_path().vertices) for patch in axis.patches]
+        told += [_lengths(image.get_array()) for image in axis.images]
+    return "\n".join(told)
+
+
+def _lengths(lengths: Any) -> str:
+    return " ".join(f"{x:.4g}" for x in np.ma.filled(np.ma.asarray(lengths, float), 0).ravel())
 
 
 def record_names() -> Iterator[Row]:
@@ -252,6 +329,7 @@ def protocol() -> Iterator[Row]:
 
 ROOMS = {
     "claims": claims,
+    "pages": pages,
     "record_names": record_names,
     "experiments": experiments,
     "estimations": estimations,
