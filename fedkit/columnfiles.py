@@ -46,4 +46,13 @@ def read_columns(
             f"asked of {path} are the columns {', '.join(asked)} of {len(frame)} rows; expected "
             f"rows, and two or more different ones of {', '.join(frame.columns)}"
         )
-    return frame[id_column].tolist(), frame[chosen], None if label is None else frame[label]
+    if any(name.startswith("Unnamed: ") for name in chosen):  # such as numbers of rows
+        raise ValueError(f"{path} has a column without a name; name it, or choose others")
+    ids = frame[id_column].tolist()
+    odd = [row for row, one in enumerate(ids, 1) if not one or one != one.strip()]
+    if odd:
+        raise ValueError(
+            f"{path}: the {id_column} of row {odd[0]} is empty, or padded with spaces; IDs are "
+            "compared as they are written"
+        )
+    return ids, frame[chosen], None if label is None else frame[label]

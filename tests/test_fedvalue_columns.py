@@ -335,6 +335,9 @@ def test_columns_from_a_file(tmp_path):
         ("id;a\n1;2\n", {}, "different ones of id;a"),
         ("id,a\n1,2\n", {"columns": ["a", "a"]}, "columns id, a, a of"),
         ("id,a\n1,2\n", {"label": "id"}, "columns id, id, a of"),
+        (",id,a\n0,x,1\n", {}, "a column without a name"),
+        ("id,a\n1,2\n,3\n", {}, "the id of row 2 is empty"),
+        ("id,a\n1,2\n 2,3\n", {}, "the id of row 2 is empty, or padded"),
     ],
 )
 def test_files_that_are_refused(tmp_path, text, options, words):

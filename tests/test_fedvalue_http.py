@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -260,6 +261,9 @@ def test_a_server_that_fails_and_comes_back(monkeypatch):
     counter, _ = counter_of(monkeypatch, AWAY, (503, b""), (202, b'{"missing": ["a"]}'))
     assert counter.table("j") is None
     assert counter.missing == ("a",)
+    monkeypatch.setattr(http, "_LONGEST", 3)
+    with pytest.raises(http.CounterUnavailable, match="longer than 3 bytes"):
+        counter.table("j")
 
 
 def test_a_token_is_not_sent_in_the_clear():
@@ -308,12 +312,32 @@ def test_a_party_waits_for_a_server_that_is_away_and_stops_at_a_refusal(monkeypa
         commands.answer_jobs(bank, counter, once=True)
 
 
-def test_a_secret_is_made_once_for_its_owner_alone(tmp_path):
-    file = tmp_path / "bank.secret"
-    made = commands.own_secret(file)
+def test_a_full_disk_leaves_no_empty_secret(tmp_path, monkeypatch):
+    file, write = tmp_path / "bank.secret", os.fdopen
+
+    class Full:
+        def __init__(self, *given):
+            self.file = write(*given)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.file.close()
+
+        def write(self, _):
+            raise OSError(errno.ENOSPC, "No space left on device", str(file))
+
+    monkeypatch.setattr(commands.os, "fdopen", Full)
+    with pytest.raises(OSError, match="No space left"):
+        commands.own_secret(file)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    made = commands.own_secret(file)  # the second try is not blocked
     assert made == commands.own_secret(file)
     assert len(made) == 32
     assert file.stat().st_mode & 0o077 == 0
+    assert list(tmp_path.iterdir()) == [file]
 
 
 # ------------------------------------------------------------------------------ the commands

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -256,8 +257,14 @@ def read_key(path: Path) -> bytes:
 
 
 def own_secret(path: Path) -> bytes:
-    """Return the secret in a file, which is made, for its owner alone, where there is none."""
+    """Return the secret in a file, which is made, whole or not at all, where there is none."""
     if not path.exists():
-        with open(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            file.write(secrets.token_hex(KEY_BYTES) + "\n")
+        beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        try:
+            with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
+                f.write(secrets.token_hex(KEY_BYTES) + "\n")
+            with contextlib.suppress(FileExistsError):  # another process has made it meanwhile
+                os.link(beside, path)
+        finally:
+            beside.unlink(missing_ok=True)
     return read_key(path)

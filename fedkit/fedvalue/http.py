@@ -35,6 +35,8 @@ from fedkit.fedvalue.protocol.messages import Job, JobUnknown, MessageError, Tab
 
 __all__ = ["CounterRefused", "CounterUnavailable", "RemoteCounter", "create_app"]
 
+#: longest answer that is read, in bytes
+_LONGEST = 1 << 30
 #: how often a request is sent that fails; pauses double from 0.25 s up to 8 s
 _TRIES = 7
 
@@ -263,25 +265,34 @@ class RemoteCounter:
             if attempt:
                 time.sleep(min(8.0, 0.25 * 2 ** (attempt - 1)))
             try:
-                answer = self._client.request(method, path, content=body or None)
+                status, answer = self._once(method, path, body)
             except self._httpx.TransportError as error:
                 trouble = f"{type(error).__name__}: {error}"
                 continue
-            if answer.is_success:
+            if 200 <= status < 300:
                 try:
-                    return read(answer.content)
+                    return read(answer)
                 except (ValueError, KeyError, TypeError, RecursionError) as error:
                     told = f"the server's answer cannot be read ({error})"
                     raise CounterUnavailable(told) from error
-            trouble = f"{answer.status_code}: {_reason(answer.content)}"
-            if answer.status_code == 404 and path.startswith("/jobs/"):
+            trouble = f"{status}: {_reason(answer)}"
+            if status == 404 and path.startswith("/jobs/"):
                 raise JobUnknown(f"the counting server does not know the job ({trouble})")
-            if answer.status_code not in (502, 503, 504):  # a proxy's, whose server is away
+            if status not in (502, 503, 504):  # a proxy's, whose server is away
                 raise CounterRefused(f"the counting server refuses ({trouble})")
         raise CounterUnavailable(
             f"the counting server at {self._client.base_url} gave no answer in {_TRIES} "
             f"tries: {trouble}"
         )
+
+    def _once(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        with self._client.stream(method, path, content=body or None) as answer:
+            heard = bytearray()
+            for part in answer.iter_bytes():
+                heard += part
+                if len(heard) > _LONGEST:
+                    raise CounterUnavailable(f"the answer is longer than {_LONGEST} bytes")
+            return answer.status_code, bytes(heard)
 
 
 def _reason(body: Any) -> str:
