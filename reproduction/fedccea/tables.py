@@ -80,6 +80,7 @@ PAGE.add(
     "Test accuracy after 50 rounds with everybody, measured and as the paper prints it "
     "(hollow, MNIST). Means of three seeds with 95% intervals.",
 )
+PAGE.add(rivals, "Every claim on the rivals")
 PAGE.add(
     lambda e: figures.all_indices(e.drawn),
     "Indices",
