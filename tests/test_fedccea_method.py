@@ -20,7 +20,7 @@ from fedkit.methods.fedccea import (
     sample_sizes,
     simulate,
 )
-from fedkit.methods.optimisers import project
+from fedkit.methods.optimisers import project, train_by_adam
 from fedkit.streams import Streams
 
 LOCAL = fk.LocalSGD(lr=0.2, batch_size=8, epochs=2)
@@ -230,6 +230,17 @@ def test_a_client_that_nobody_used_has_weight_zero(how):
     np.testing.assert_array_equal(contribution_index(three), contribution_index(three.values))
     # the draw is rounded down, so a client with one sample is such a client
     assert sample_sizes([1, 5], 50, 4)[..., 0].max() == 0
+
+
+def test_adams_weights_at_their_bound_are_zero():
+    """They jitter above it by a last step: neither an index nor a rank may hang on that."""
+    sims, rng = planted(60)[1], np.random.default_rng(0)
+    start = AccuracyApproximation(6, 10, rng=rng)
+    start.quality[:3] = torch.tensor([0.0, 1e-5, 1e-2])
+    padded = padded_inputs(sims.sizes)
+    best, _ = train_by_adam([start], padded, sims.accuracy, rng, lr=1e-9, epochs=1)
+    assert (best.quality[:2] == 0).all()
+    assert best.quality[2] > 0.009
 
 
 def test_index_by_hand():
