@@ -36,12 +36,15 @@ from fedkit.games import (
     table_game,
     tabulate,
 )
-from fedkit.games.exact import beta_weights, semivalue
+from fedkit.games.exact import beta_weights, semivalue, shapley
 from fedkit.methods.fedowen import OwenSampling, OwenTwins
 from fedkit.streams import Streams
 
 # raw tables serve as well
-pytestmark = [pytest.mark.filterwarnings(rf"ignore:{told}") for told in (r"v\(empty\) is",)]
+pytestmark = [
+    pytest.mark.filterwarnings(rf"ignore:{told}")
+    for told in (r"v\(empty\) is", "tolerance is", "within is")
+]
 ALL = [
     PermutationSampling(),
     PermutationSampling(antithetic=True),
@@ -425,3 +428,29 @@ def test_outputs_of_an_estimate_are_columns(estimator):
         np.testing.assert_allclose(
             together.standard_errors[:, column], alone.standard_errors, atol=1e-12
         )
+
+
+def test_a_coarse_tolerance_is_told():
+    """A gain of 0.01 beside a tolerance of 0.01: a third is handed out, and no interval says so."""
+    little = Game(8, lambda rows: 0.001 * (rows @ np.arange(1.0, 9.0)) / 3.6)
+    exact = shapley(little).values
+    for estimator in (TruncatedMonteCarlo(0.005), GTGShapley(0.005)):
+        with pytest.warns(UserWarning, match="50% of what all players gain together") as told:
+            found = estimate(little, estimator, 200, count="calls")
+        assert told[0].filename == __file__
+        assert found.values.sum() < 0.8 * exact.sum()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            (quiet,) = estimate_many(little, estimator, 200, count="calls")
+            assert quiet.info["doubt"] == found.info["doubt"]
+            estimate(normalise(little), estimator, 200, count="calls")
+
+
+def test_owen_sampling_wants_everybody_to_be_worth_one():
+    large = airport([1.0, 25.0, 225.0])  # v(empty) is 0, and the first step ends a walk
+    with pytest.warns(UserWarning, match="v\\(N\\) 225"):
+        estimate(large, OwenSampling(), 60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimate(large, OwenSampling(eta=None), 6)
+        estimate(normalise(large), OwenSampling(), 6)

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from fedkit.checks import choice, function, having, real, whole
+from fedkit.checks import choice, function, having, real, warn, whole
 from fedkit.estimators.accumulators import Accumulator, FinishedAccumulator, MeanAccumulator
 from fedkit.extras import bar
 from fedkit.games.coalitions import (
@@ -237,10 +237,17 @@ def estimate(
     ValueError
         If the budget is below one walk, there is neither a budget nor an own stop, or the game
         returns utilities that are not finite or have the wrong shape.
+
+    Warns
+    -----
+    UserWarning
+        If the estimator doubts its values: ``info["doubt"]`` of the valuation says why.
     """
     (found,) = estimate_many(
         [game], estimator, budget, [seed], count=count, stop=stop, progress=progress
     )
+    if "doubt" in found.info:
+        warn(found.info["doubt"])
     return found
 
 

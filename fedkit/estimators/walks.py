@@ -30,6 +30,7 @@ Orders = NDArray[np.int64]
 IsOpen = Callable[[Floats], NDArray[np.bool_]]
 
 LARGEST_BLOCK = 128
+COARSE = 0.1  # tolerance over gain from which a truncated walk hands out noticeably less
 # of the authors' code of GTG-Shapley, which adds a random number from -5 to 5 to its cap
 LOOKED_BACK, FEWEST_WALKS, LARGEST_SHARE = 10, 30, 0.8
 
@@ -211,6 +212,18 @@ def walk(
     return credited
 
 
+def doubt_of(name: str, tolerance: float, gain: Floats) -> str | None:
+    """Say that a tolerance is coarse beside what the players gain together, where it is."""
+    ratio = np.divide(tolerance, np.abs(gain), out=np.zeros_like(gain), where=gain != 0).max()
+    if ratio <= COARSE:
+        return None
+    return (
+        f"{name} is {tolerance:g}, {ratio:.0%} of what all players gain together: walks end where "
+        "much is left to hand out, values are too small, and their intervals do not say so; "
+        f"give it fk.normalise(game), or a smaller {name}"
+    )
+
+
 @dataclass(frozen=True)
 class TruncatedMonteCarlo(Estimator):
     """Permutation walks cut off near v(N) (Ghorbani & Zou 2019, Algorithm 1).
@@ -252,6 +265,8 @@ class TruncatedMonteCarlo(Estimator):
 
     def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         empty, grand = yield ends(n_players)
+        if doubt := doubt_of("tolerance", self.tolerance, grand - empty):
+            accumulator.info["doubt"] = doubt
         start = np.zeros_like(grand) if self.from_zero else empty  # Algorithm 5, line 3
         known = None if self.from_zero else grand
 
@@ -313,6 +328,8 @@ class GTGShapley(Estimator):
             accumulator.add(np.zeros((2, n, *np.shape(grand))))
             accumulator.info.update(walks=0, converged=True)
             return
+        if doubt := doubt_of("within", self.within, np.where(moved, grand - empty, 0.0)):
+            accumulator.info["doubt"] = doubt
 
         def is_open(previous: Floats) -> NDArray[np.bool_]:
             return moved & ~(np.abs(grand - previous) < self.within)
