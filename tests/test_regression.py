@@ -61,7 +61,7 @@ def root_mean_square(game, estimator, budget, exact, seeds=6):
 @pytest.mark.parametrize("n", [1, 2, 3, 6, 7, 12, 60])
 @pytest.mark.parametrize("rule", [shapley_weights, banzhaf_weights])
 def test_the_design_spends_its_budget_on_distinct_coalitions(n, rule):
-    least = PairedDesign.minimum(n)
+    least = 2 + 2 * PairedDesign.smallest(n).taken.sum()
     for budget in (least, least + 1, least + 57, 1000):
         design = PairedDesign.for_budget(n, budget, rule(n))
         sides, stratum = design.draw(np.random.default_rng(3))
@@ -72,6 +72,21 @@ def test_the_design_spends_its_budget_on_distinct_coalitions(n, rule):
         np.testing.assert_array_equal(np.minimum(size, n - size), stratum + 1)
         both = np.concatenate([sides, ~sides])
         assert len(np.unique(both, axis=0)) == len(both)
+
+
+@pytest.mark.parametrize("weights", [shapley_weights(9), beta_weights(9, 4.0, 1.0)])
+def test_each_pair_goes_where_the_variance_falls_most(weights):
+    pairs, square = [9, 36, 84, 126], []
+    for s in range(1, 5):
+        side = np.arange(9) < s
+        parts = coefficients(np.array([side, ~side]), weights)
+        square.append((pairs[s - 1] * parts).ravel() @ (pairs[s - 1] * parts).ravel())
+    taken = np.array([2, 2, 2, 2])
+    for _ in range(60 - 8):
+        taken[np.argmax(np.where(taken < pairs, square / (taken * (taken + 1.0)), -1.0))] += 1
+    assert PairedDesign.for_budget(9, 2 + 2 * 60, weights).taken.tolist() == taken.tolist()
+    few, many = (PairedDesign.for_budget(9, 2 * k, banzhaf_weights(9)).taken[0] for k in (72, 73))
+    assert few < many == 9  # who is alone is like nobody else
 
 
 # --- the kernel -------------------------------------------------------------------------------

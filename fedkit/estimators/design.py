@@ -1,16 +1,13 @@
 """Which coalitions to look at: complementary pairs, stratified by size, without replacement.
 
 The design of Leverage SHAP (Musco & Witter 2025), with numbers per size that are fixed in
-advance.  A stratum holds the pairs of a coalition of `s` players and its complement; from each
-a simple random sample is drawn, so a pair's inclusion probability is known (taken / pairs) and
-the Horvitz-Thompson estimate of any semivalue is unbiased, with the textbook's variance of a
-stratified sample from a finite population (Cochran 1977, section 5).
+advance.  A stratum holds the pairs of a coalition of s = 1..n//2 players and its complement; from
+each a simple random sample is drawn (Cochran 1977, section 5).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from heapq import heapify, heapreplace
+from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from math import comb
 
@@ -38,23 +35,18 @@ def coefficients(coalitions: NDArray[np.bool_], weights: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class PairedDesign:
-    """How many complementary pairs to take of each size, a stratum for s = 1..n//2."""
+    """How many complementary pairs to take of each size."""
 
     n_players: int
     pairs: Floats  # [strata], that there are
     taken: NDArray[np.int64]  # [strata], to draw
 
-    @staticmethod
-    def population(n_players: int) -> Floats:
-        """Pairs with a side of s = 1..n//2 players; with n/2 of them both sides have as many."""
-        n = n_players
-        pairs = [comb(n, s) // (1 + (2 * s == n)) for s in range(1, n // 2 + 1)]
-        return np.array(pairs, dtype=np.float64)
-
     @classmethod
-    def minimum(cls, n_players: int) -> int:
-        """Distinct evaluations that the smallest design needs, with nobody and everybody."""
-        return 2 + 2 * int(np.minimum(cls.population(n_players), FEWEST).sum())
+    def smallest(cls, n_players: int) -> PairedDesign:
+        """Take two pairs of each size, or the one that there is."""
+        n = n_players  # with n/2 players both sides of a pair have as many
+        pairs = [comb(n, s) // (1 + (2 * s == n)) for s in range(1, n // 2 + 1)]
+        return cls(n, np.array(pairs, dtype=np.float64), np.minimum(pairs, FEWEST).astype(np.int64))
 
     @classmethod
     def for_budget(cls, n_players: int, budget: int, weights: Floats) -> PairedDesign:
@@ -64,33 +56,24 @@ class PairedDesign:
         (Neyman's allocation in whole numbers, Wright 2012); `weights` are as for
         :func:`coefficients`.
         """
-        n, pairs = n_players, cls.population(n_players)
-        some = np.arange(n) < np.arange(1, n // 2 + 1)[:, None]  # of each size one stands for all
-        square = coefficients(some, weights) ** 2 + coefficients(~some, weights) ** 2
-        spread = pairs * np.sqrt(square.sum(axis=1))
-        left = (budget - 2) // 2
-        taken = np.minimum(pairs, FEWEST).astype(np.int64)
+        n, design = n_players, cls.smallest(n_players)
+        pairs, taken, left = design.pairs, design.taken, (budget - 2) // 2
         if SINGLES * n <= left:
             taken[:1] = pairs[:1]  # who is alone is like nobody else, whatever the weights
-
-        def wanted(s: int) -> tuple[float, int]:
-            there = taken[s] < pairs[s]
-            return (-spread[s] / float(taken[s] * (taken[s] + 1)) ** 0.5 if there else np.inf), s
-
-        queue = [wanted(s) for s in range(len(pairs))]
-        heapify(queue)
-        for _ in range(min(left, int(pairs.sum())) - int(taken.sum())):
-            s = queue[0][1]
-            taken[s] += 1
-            heapreplace(queue, wanted(s))
-        return cls(n, pairs, taken)
+        some = np.arange(n) < np.arange(1, n // 2 + 1)[:, None]  # of each size one stands for all
+        square = coefficients(some, weights) ** 2 + coefficients(~some, weights) ** 2
+        step = np.arange(1.0, left + 1)  # pairs of a size before another one is taken
+        gain = (pairs * np.sqrt(square.sum(axis=1)))[:, None] / np.sqrt(step * (step + 1))
+        gain[(step < taken[:, None]) | (step >= pairs[:, None])] = -1.0
+        more = min(left, int(pairs.sum())) - taken.sum()
+        best = np.argsort(-gain, axis=None, kind="stable")[:more]
+        return replace(design, taken=taken + np.bincount(best // left, minlength=len(pairs)))
 
     def draw(self, rng: np.random.Generator) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Return one side of each pair, ``bool[K, n]``, and its stratum; in random order within."""
-        sides = [np.zeros((0, self.n_players), dtype=np.bool_)]
-        for stratum, taken in enumerate(self.taken):
-            sides.append(_subsets(rng, self.n_players, stratum + 1, int(taken)))
-        return np.concatenate(sides), np.repeat(np.arange(len(self.taken)), self.taken)
+        n, none = self.n_players, np.zeros((0, self.n_players), dtype=np.bool_)
+        sides = [_subsets(rng, n, s, int(taken)) for s, taken in enumerate(self.taken, 1)]
+        return np.concatenate([none, *sides]), np.repeat(np.arange(len(sides)), self.taken)
 
 
 def _subsets(rng: np.random.Generator, n: int, size: int, count: int) -> NDArray[np.bool_]:

@@ -82,10 +82,9 @@ class ProxySampling(Estimator):
     Notes
     -----
     Shapley values add up to v(N) - v(empty) exactly.  The whole budget is asked for in one batch.
-    Standard errors are those of a stratified sample from a finite population with the left-out
-    residuals in the place of utilities, not shrunk; degrees of freedom follow Satterthwaite.  A
-    game that jumps, as a vote does, may look smooth in a few dozen coalitions: its intervals hold
-    too seldom there (``results/testbed.csv`` has how often).
+    Standard errors are those of a stratified sample of the residuals, not shrunk (Cochran 1977);
+    degrees of freedom follow Satterthwaite.  A game that jumps, as a vote does, may look smooth in
+    a few dozen coalitions: its intervals hold too seldom there.
     """
 
     sizes: Sequence[float] | None = None
@@ -128,13 +127,10 @@ class ProxySampling(Estimator):
                     f"value has weights w[s] with sum of binomial(n - 1, s) w[s] = {whole:.6g}; "
                     "expected weights of at least 0 for which it is 1, as of every semivalue"
                 )
-        return PairedDesign.minimum(n_players) - (count == "calls")
+        return 2 + 2 * int(PairedDesign.smallest(n_players).taken.sum()) - (count == "calls")
 
     def prepare(self, game: Game, budget: int | None) -> tuple[Game, Estimator]:
-        """Return the game with all that its evaluations show, and what makes utilities of it.
-
-        Sizes that are not given are the game's own, if it has ``sizes``.
-        """
+        """Return the game with all that its evaluations show, and what makes utilities of it."""
         if self.sizes is None and game.sizes is not None and np.any(game.sizes):
             return replace(self, sizes=tuple(game.sizes.tolist())).prepare(game, budget)
         whole = isinstance(budget, int | np.integer) and budget >= 2**game.n_players
@@ -147,9 +143,8 @@ class ProxySampling(Estimator):
         return self._weights(n_players) if self.score is None else None
 
     def _weights(self, n_players: int) -> Floats:
-        if not isinstance(self.value, str):
-            return np.array(self.value)
-        return (shapley_weights if self.value == "shapley" else banzhaf_weights)(n_players)
+        rules = {"shapley": shapley_weights, "banzhaf": banzhaf_weights}
+        return rules[self.value](n_players) if self.value in rules else np.array(self.value)
 
     def accumulator(self, n_players: int) -> FinishedAccumulator:
         return FinishedAccumulator()
@@ -311,20 +306,10 @@ def _pulls(pull: Floats, u: Floats) -> Floats:
 
 
 class _Fit:
-    """A process fitted to some coalitions, and to all but each fold of them.
+    """A process fitted to numbers ``[B, m]`` of coalitions, and to all but each fold of them.
 
-    Parameters
-    ----------
-    kernel, numbers, score : Kernel, float64 array ``[B, m]``, callable
-        Whose process, fitted to what, and what makes utilities ``[B, q]`` of it.
-    rows : bool array ``[B, n]``
-    fold : int array ``[B]``
-        -1 for a coalition that is never left out, ``FOLDS`` for one that is not fitted.
-
-    Attributes
-    ----------
-    guess : float64 array ``[B, q]``
-        What each utility is predicted to be without its fold.
+    A fold of -1 is never left out, one of ``FOLDS`` not fitted; `score` makes utilities ``[B, q]``
+    of numbers, and `guess` is what each utility is predicted to be without its fold.
     """
 
     def __init__(
@@ -344,9 +329,8 @@ class _Fit:
         """Return utilities ``[C, q]`` predicted without each fold, summed by shares."""
         found = []
         count = len(rows) * len(self.rows) // BLOCK + 1
-        for some, parts in zip(
-            np.array_split(rows, count), np.array_split(shares, count), strict=True
-        ):
+        blocks = np.array_split(np.arange(len(rows)), count)
+        for some, parts in ((rows[block], shares[block]) for block in blocks):
             cross = self.kernel.between(some, self.rows)
             total = np.zeros((len(some), self.score(cross[:1] @ self.weights[0]).shape[1]))
             for weights, part in zip(self.weights, parts.T, strict=True):
@@ -357,8 +341,8 @@ class _Fit:
         return np.concatenate(found)
 
 
-#: fits, each with its share ``[q]`` of what they predict together
-_Blend = list[tuple[Any, _Fit]]
+#: fits with their shares ``[q]`` of what they predict together, pairs, and folds' shares in strata
+_Half = tuple[list[tuple[Any, _Fit]], Rows, Floats]
 
 
 # --- the estimate -----------------------------------------------------------------------------
@@ -394,17 +378,7 @@ class _Sample:
         variances = there * (there - taken) / taken * [_spread(each) for each in parts]
         variance = variances.sum(axis=0)
 
-        def predict(rows: Rows, stratum: Places) -> Floats:
-            return np.sum(
-                [
-                    part * fit.mean(rows, shares[stratum])
-                    for fits, _, shares in halves
-                    for part, fit in fits
-                ],
-                axis=0,
-            )
-
-        predicted, more = self._unseen(predict, sampled, rng)
+        predicted, more = self._unseen(halves, sampled, rng)
         values, total, kept = values + predicted, variance + more, _kept(correction, variance)
         if not shrink:
             values += correction
@@ -415,7 +389,7 @@ class _Sample:
             values = middle + _kept(values - middle, error) * (values - middle)
         return values, np.sqrt(total), satterthwaite(variances, design.taken[sampled])
 
-    def _half(self, side: int, rng: np.random.Generator) -> tuple[_Blend, Rows, Floats]:
+    def _half(self, side: int, rng: np.random.Generator) -> _Half:
         """Return what predicts a half, which pairs are in it, and its folds' shares in the strata.
 
         Pairs of a stratum are in random order: every other one makes a half.
@@ -466,7 +440,7 @@ class _Sample:
         return np.asarray(both[0::2] + both[1::2])
 
     def _unseen(
-        self, predict: Callable[[Rows, Places], Floats], sampled: Places, rng: np.random.Generator
+        self, halves: list[_Half], sampled: Places, rng: np.random.Generator
     ) -> tuple[Floats, Floats]:
         """Return the predicted part of the values over pairs not drawn, and its variance.
 
@@ -480,7 +454,14 @@ class _Sample:
         seen = {side.tobytes() for side in self.sides}
         fresh = np.array([side.tobytes() not in seen for side in sides]) & np.isin(strata, sampled)
         rows, strata = _both(sides[fresh]), strata[fresh]
-        predicted = predict(rows, np.repeat(strata, 2))
+        predicted = np.sum(
+            [
+                part * fit.mean(rows, shares[strata.repeat(2)])
+                for fits, _, shares in halves
+                for part, fit in fits
+            ],
+            axis=0,
+        )
         slopes, values = self._additive(rows, predicted, sampled)
         mine = _both(self.sides[np.isin(self.stratum, sampled)])
         values -= coefficients(mine, self.weights).T @ _features(mine) @ slopes
