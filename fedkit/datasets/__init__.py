@@ -41,6 +41,11 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, verify: bool 
     verify : bool
         Check published digests.  Switch it off only for files that you changed on purpose.
 
+    Returns
+    -------
+    Dataset
+        Training and test images with their labels.
+
     Raises
     ------
     ValueError, MissingDataError, DamagedDataError

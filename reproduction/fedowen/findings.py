@@ -178,7 +178,7 @@ def federation(e: Evaluation) -> dict[str, Any]:
     gaps: Any = others.filter(regex="mnist").abs()
     rest = gaps.drop(columns=gaps.loc[PRESENT].idxmax()).pow(2).mean(axis=1).pow(0.5)
     return {
-        "cal-readings": every.index.droplevel("reported").nunique(),
+        "cal-readings": every.reset_index("reported").index.nunique(),
         "cal-declared": f"{others.error[reading]:.1f}",
         "cal-present": f"{others.error[PRESENT]:.1f}",
         "cal-declared-rest": f"{rest[reading]:.1f}",
