@@ -102,7 +102,9 @@ def finish(
     if picture.entries:
         below = below or len(picture.axes) > 1  # panels need the width
         place = "outside lower center" if below else "outside right upper"
-        look: dict[str, Any] = {"loc": place, "ncols": 4 if below else 1, "labelcolor": INK}
+        longest = max(len(name) for name in picture.entries)
+        columns = max(1, min(4, int(14 * picture.get_figwidth() / (longest + 5)))) if below else 1
+        look: dict[str, Any] = {"loc": place, "ncols": columns, "labelcolor": INK}
         picture.legend(handles=list(picture.entries.values()), frameon=False, fontsize=9, **look)
     return cast(Picture, picture)
 

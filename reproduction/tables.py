@@ -236,7 +236,8 @@ def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
         line = [*map(_powers, line)]
         command = f"`{row['command']}`" if row["command"] else "–"
         rows.append([*line, command] if commands else line)
-    return markdown(head, rows)
+    told = [k for k in range(len(head)) if any(line[k] != "–" for line in rows)]
+    return markdown([head[k] for k in told], [[line[k] for k in told] for line in rows])
 
 
 def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dict[str, Any]]:

@@ -124,6 +124,8 @@ class Ledger:
 
     def plot(self, ax: Any = None) -> Any:
         """Draw what each client has brought, summed up to each round; return matplotlib's axes."""
+        from fedkit.plots import INK
+
         if ax is None:
             _, ax = need("matplotlib.pyplot", "run").subplots(layout="constrained")
         frame = self.to_frame()
@@ -136,7 +138,8 @@ class Ledger:
             look = {"label": client, "zorder": 2} if client in told else {"color": "0.85"}
             ax.plot([str(number) for number in sums.index], sums[client], marker=".", **look)
         ax.axhline(0.0, color="0.6", linewidth=0.8)
-        ax.set(xlabel="round", ylabel="contribution so far")
+        ax.set_xlabel("round", color=INK)
+        ax.set_ylabel("contribution so far", color=INK)
         ax.legend(title="client")
         return ax
 

@@ -195,7 +195,7 @@ class Valuation:
 
     def plot(self, ax: Any = None) -> Any:
         """Draw values with 95% intervals, the highest on top, and return matplotlib's axes."""
-        from fedkit.plots import PALETTE, dress
+        from fedkit.plots import INK, PALETTE, dress
 
         if ax is None:
             size = (7.2, 1.2 + min(0.3 * self.n_players, 8.0))
@@ -215,7 +215,9 @@ class Valuation:
         ax.set_yticks(named, [labels[order[i]] for i in named], parse_math=False)
         if columns.shape[1] > 1:
             ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
-        ax.set(xlabel="value", ylabel="player", ylim=(-0.7, self.n_players - 0.3))
+        ax.set_ylim(-0.7, self.n_players - 0.3)
+        ax.set_xlabel("value", color=INK)
+        ax.set_ylabel("player", color=INK)
         ax.axvline(0.0, color="0.6", linewidth=0.8)
         return ax
 

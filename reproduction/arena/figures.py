@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from textwrap import fill
 from typing import Any
 
 import pandas as pd
@@ -61,7 +62,7 @@ def forest(
     _draw(e, axes[0, 0], dict.fromkeys(rows, measure))
     if coin is not None:
         axes[0, 0].axvline(coin, color=plots.INK, linestyle=(0, (2, 3)))
-    axes[0, 0].set_xlabel(MEASURES[measure].split(" (")[0], color=plots.INK)
+    axes[0, 0].set_xlabel(fill(MEASURES[measure].split(" (")[0], 70), color=plots.INK)
     return picture
 
 

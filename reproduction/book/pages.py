@@ -25,11 +25,28 @@ def setup(app: Any) -> dict[str, Any]:
     """Connect to Sphinx."""
     for node, kind in ((NumberedTable, "table"), (NumberedFigure, "figure")):
         app.add_enumerable_node(node, kind, lambda found: found["title"], html=(_open, _close))
+    app.connect("autodoc-process-docstring", one_by_one, priority=400)  # before napoleon
     app.connect("doctree-read", wrap)
     app.connect("doctree-resolved", number)
     app.connect("html-page-context", describe)
     app.connect("html-page-context", link_to_sources, priority=502)  # once the theme has buttons
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def one_by_one(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Make of fields that share a type a line each, and keep sentences with a colon whole.
+
+    Napoleon takes "a, b : type" for one field of the type "a", and of a property what stands before
+    a colon for its type.
+    """
+    if what in ("attribute", "data", "property"):
+        lines[:] = [re.sub(r"(?<![:`]):(?= )", " –", line) for line in lines]
+        return
+    apart = []
+    for line in lines:
+        fields = re.fullmatch(r"(\w+(?:, \w+)+) : (.+)", line)
+        apart += [f"{one} : {fields[2]}" for one in fields[1].split(", ")] if fields else [line]
+    lines[:] = apart
 
 
 def _open(translator: Any, node: nodes.Element) -> None:

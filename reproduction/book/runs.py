@@ -173,7 +173,8 @@ def _sections(cells: Iterable[Any]) -> Iterator[Any]:
                 yield v4.new_markdown_cell(text)
             elif output.get("name") != "stderr":
                 own = v4.new_code_cell("# as the program showed it", outputs=[output])
-                own.metadata["tags"] = ["remove-input"]
+                wide = "text/html" in output.get("data", {})
+                own.metadata["tags"] = ["remove-input", *["full-width"] * wide]
                 own.metadata["mystnb"] = output.get("metadata", {}).pop("mystnb", {})
                 yield own
 

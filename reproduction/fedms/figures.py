@@ -109,13 +109,15 @@ def turned(game: Any, participants: Sequence[int], mavericks: int, temperature: 
     left, right = axes[0]
     left.bar(range(len(rising)), weights[rising], color=plots.PALETTE[2])
     left.set_xticks(range(len(rising)), [f"{100 * coreset[c]:.0f}" for c in rising])
-    left.set(ylim=(0, 1.05), xlabel="accuracy on the class (%)", ylabel="weight of the class")
+    left.set_ylim(0, 1.05)
+    plots.finish(left, "accuracy on the class (%)", "weight of the class", [])
     who = [f"client {i}" + " (M)" * int(i < mavericks) for i in participants]
     owner = [plots.PALETTE[0 if i < mavericks else 1] for i in participants]
     right.barh(range(len(who)), 100 * class_scores(by_class, weights), color=owner)
     right.set_yticks(range(len(who)), who)
     highest = max(np.abs(100 * by_class).max(), 1)
-    right.set(xlim=(-highest, highest), xlabel="reward (points)", ylim=(len(who) - 0.5, -0.5))
+    right.set(xlim=(-1.05 * highest, 1.05 * highest), ylim=(len(who) - 0.5, -0.5))
+    plots.finish(right, "reward (points)", "", [])
     right.axvline(0, color=plots.INK, linewidth=1)
     return picture
 

@@ -290,7 +290,7 @@ def abstracts_number(e: Evaluation) -> Any:
 
 def words(e: Evaluation) -> str:
     """List the claims that are in no table."""
-    return pages.claims_table(e.claims[[c.place.get("table") is None for c in e.claims.entry]])
+    return pages.claims_table(e.claims[[c.place.get("table") == "words" for c in e.claims.entry]])
 
 
 PAGE.add(words, "Claims in words")

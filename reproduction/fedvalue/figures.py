@@ -310,6 +310,7 @@ def correlations(e: Evaluation) -> Picture:
         axis.imshow(table, cmap=plots.HEAT, vmin=-0.2, vmax=1, aspect="auto")
         for (row, column), mean in np.ndenumerate(table.to_numpy()):
             look = {"color": "white" if mean > 0.7 else "black", "fontsize": 8}
+            look["weight"] = "bold" if mean > 0.7 else "normal"
             text = f"{mean:.2f}".replace("-", "−").replace("0.", ".")
             axis.text(column, row, text, ha="center", va="center", **look)
         axis.grid(False)
@@ -525,8 +526,8 @@ def server_view(clear: Ints, tables: Mapping[str, Table]) -> Picture:
         axis.set_title(name)
         few = counts.size <= 36
         for (i, j), n in np.ndenumerate(counts) if few else ():
-            colour = "white" if n > counts.max() / 2 else "black"
-            axis.text(j, i, str(n), ha="center", va="center", fontsize=9, color=colour)
+            colour = "white" if n > 0.7 * counts.max() else "black"
+            axis.text(j, i, str(n), ha="center", va="center", weight="bold", color=colour)
         axis.set_xticks(range(counts.shape[1]) if few else [])
         axis.set_yticks(range(counts.shape[0]))
         cell = "cell" if name == "the true table" else "token"

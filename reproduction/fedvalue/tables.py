@@ -249,7 +249,9 @@ def growth(e: Evaluation) -> Any:
 
 def _beside(e: Evaluation, block: str) -> str:
     """Write a block of a printed table: printed, ours, and the verdict."""
-    return pages.comparison_table(e.claims, block)
+    where = e.entries.tables[block].where.partition(", ")[2]  # of Table 9, what is changed
+    head = f"By the {where}:\n\n" if where else ""
+    return head + pages.comparison_table(e.claims, block)
 
 
 #: the printed tables: their blocks, and what they hold
