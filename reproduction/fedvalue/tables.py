@@ -250,7 +250,7 @@ def growth(e: Evaluation) -> Any:
 def _beside(e: Evaluation, block: str) -> str:
     """Write a block of a printed table: printed, ours, and the verdict."""
     where = e.entries.tables[block].where.partition(", ")[2]  # of Table 9, what is changed
-    head = f"By the {where}:\n\n" if where else ""
+    head = f"By the {where}:\n\n" if block.startswith("t9.") else ""
     return head + pages.comparison_table(e.claims, block)
 
 
