@@ -63,9 +63,9 @@ print: book ## the whole book as one page, and as a PDF where there is a Chromiu
 draft: setup ## build what there is of the book; ONLY="name ..." for some notebooks
 	@$(RUN) -m reproduction.commands book --profile $(PROFILE) build --jobs $(JOBS) --draft $(foreach name,$(ONLY),--only $(name))
 
-check-book: setup ## check the rendered book, and that shown cells run alone
+check-book: setup ## check the rendered book, that shown cells run alone, and the numbers of the pages
 	@echo "==> checks of the rendered book"
-	@$(RUN) -m pytest -m book tests/test_book.py tests/test_notebooks.py
+	@$(RUN) -m pytest -m book tests/test_book.py tests/test_notebooks.py tests/test_snapshots.py
 
 kernels: setup ## tests and book with the kernels of other processors; ONLY="sse4-1 ..."
 	@echo "==> kernels"

@@ -6,7 +6,7 @@ from snapshots.rooms import ROOMS, listed
 
 
 @pytest.mark.parametrize(
-    "room", [pytest.param(r, marks=[pytest.mark.slow] * (r == "pages")) for r in WRITTEN]
+    "room", [pytest.param(r, marks=[pytest.mark.book] * (r == "pages")) for r in WRITTEN]
 )
 def test_snapshot(room: str) -> None:
     told = differences(read(room), as_text(ROOMS[room]()))
