@@ -25,9 +25,8 @@ every = PAGE.every
 @captioned(cards=True)
 def main_claims(e: Evaluation) -> Any:
     """The paper's main claims, with 95% intervals over {seeds}; accuracy is the mean of three MNIST
-    settings. Rates are percent of the rounds (MNIST, Dir(0.1), eight bad clients). Each is judged
-    by the bound that its row names, which we set for the paper's words; against the printed
-    numbers all are inconclusive.{marks}
+    settings. Rates are percent of the rounds (MNIST, Dir(0.1), eight bad clients), judged by the
+    bound in the row.{marks}
     """
     told = findings.main_claims(e)
     table, marks = claims_in_words(e.claims, told)
