@@ -230,7 +230,7 @@ def headlines_otherwise(report: Report) -> plots.Shown:
         told = otherwise(load_claims(paper), report.store, report.records)
         for moved in (m for _, found in told for m in found if m.claim in HEADLINES):
             here = {
-                "verdict": v.verdict_text(moved.before),
+                "verdict": v.verdict_text(report.everything.verdict[moved.claim]),
                 "readings": 0,
                 "another verdict in": [],
             }
