@@ -45,7 +45,6 @@ PRINTED = {
 }
 #: what a run may report, as places in its tested rounds
 REPORTED = ("last", "last_10", "best")
-TAILS = ("train", "both")
 #: what the captions of Tables 1 to 3 may mean by "final"
 FINAL = REPORTED[:2]
 #: the reading of the records so far: split, rate, batch size, momentum, tail, report

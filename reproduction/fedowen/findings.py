@@ -61,6 +61,9 @@ class Evaluation(overviews.Evaluation):
     table3 = view(lambda e: e.accuracy("table3", ["imbalance", *_PLACE]))
     #: the same where clients are of very unequal size
     unequal = view(lambda e: e.accuracy("classwise"))
+    #: FedAvg's distance from the printed accuracies by reading, in columns that choose and others
+    calibrated = view(lambda e: screen(e.frame("calibration")))
+    confirming = view(lambda e: screen(e.frame("confirmation")))
 
     def accuracy(self, experiment: str, place: Sequence[str] = _PLACE, **how: str) -> Any:
         """Return accuracy by place and seed, a column per method."""
@@ -173,7 +176,7 @@ def counts(e: Evaluation) -> dict[str, Any]:
 
 def federation(e: Evaluation) -> dict[str, Any]:
     """Calibration: how far readings of the federation are from the printed accuracies of FedAvg."""
-    every, others = (screen(e.frame(name)) for name in ("calibration", "confirmation"))
+    every, others = e.calibrated, e.confirming
     reading: Any = declared(every)
     gaps: Any = others.filter(regex="mnist").abs()
     rest = gaps.drop(columns=gaps.loc[PRESENT].idxmax()).pow(2).mean(axis=1).pow(0.5)
@@ -190,9 +193,7 @@ def federation(e: Evaluation) -> dict[str, Any]:
 def calibration_told(e: Evaluation) -> str:
     """Say how surely the calibration declares a federation."""
     frame = e.frame("calibration")
-    one, every, others = (
-        screen(part) for part in (frame[frame.seed == 0], frame, e.frame("confirmation"))
-    )
+    one, every, others = screen(frame[frame.seed == 0]), e.calibrated, e.confirming
     nearest: Any = one[one.index.get_level_values("reported").isin(FINAL)].error.idxmin()
     reading: Any = declared(every)
     gaps: Any = others.filter(regex="mnist").abs()

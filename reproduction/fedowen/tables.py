@@ -56,8 +56,8 @@ def confirmed(e: Evaluation) -> Any:
     means over five seeds. The last lines are root mean squares: of the columns, and of what the
     Dirichlet parameter and the imbalance change in them.
     """
-    reading = calibration.declared(calibration.screen(e.frame("calibration")))
-    found = calibration.screen(e.frame("confirmation")).loc[[reading, calibration.PRESENT]]
+    reading = calibration.declared(e.calibrated)
+    found = e.confirming.loc[[reading, calibration.PRESENT]]
     cells = [name for name in map(str, found) if name.split()[0] in findings.SETS]
     names = {cell: f"{findings.SETS[data]}, Dirichlet {alpha}, imbalance {factor}"
              for cell in cells for data, alpha, factor in [cell.split()]}  # fmt: skip
