@@ -65,7 +65,7 @@ draft: setup ## build what there is of the book; ONLY="name ..." for some notebo
 
 check-book: setup ## check the rendered book, that shown cells run alone, and the numbers of the pages
 	@echo "==> checks of the rendered book"
-	@$(RUN) -m pytest -m book tests/test_book.py tests/test_notebooks.py tests/test_snapshots.py
+	@$(RUN) -m pytest -n $(JOBS) -m book tests/test_book.py tests/test_notebooks.py tests/test_snapshots.py
 
 kernels: setup ## tests and book with the kernels of other processors; ONLY="sse4-1 ..."
 	@echo "==> kernels"

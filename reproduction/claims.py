@@ -155,7 +155,8 @@ def read_claims(file: Path) -> Claims:
         source = yaml.load(file.read_text("utf-8"), Loader=loader)
         folder = file.parent / "printed"
         tables = {block["id"]: _table(block, folder) for block in source.get("tables", [])}
-        claims = tuple(_Expansion(source, tables))
+        late = source.get("chosen_late", {})
+        claims = tuple(_marked(claim, late) for claim in _Expansion(source, tables))
     except Exception as error:  # no YAML, or of another form in the middle of it
         name = type(error).__name__
         raise ClaimsError(f"the claims in {file} cannot be read: {name}: {error}") from error
@@ -165,6 +166,13 @@ def read_claims(file: Path) -> Claims:
         raise ClaimsError(f"the claims in {file} use {double} twice; give each claim its own id")
     protocol, data, reduced = (source.get(part, {}) for part in ("protocol", "data", "reduced"))
     return Claims(source["paper"], protocol, data, tables, claims, reduced)
+
+
+def _marked(claim: Claim, late: Mapping[str, str]) -> Claim:
+    """Mark a claim that is asked of an experiment whose reading was chosen when runs were known."""
+    asked = repr((claim.ours, claim.against))  # also the parts of what is pooled
+    told = [text for experiment, text in late.items() if repr(experiment) in asked]
+    return replace(claim, after_runs="; ".join(filter(None, (claim.after_runs, *told))))
 
 
 @cache

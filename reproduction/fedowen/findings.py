@@ -15,7 +15,7 @@ from reproduction.fedowen.calibration import FINAL, PRESENT, PRINTED, declared, 
 from reproduction.fedowen.errata import level_weights
 from reproduction.fedowen.experiments import SENSITIVITY, Setting
 from reproduction.overviews import by_method, lead, seeds_told, told, view, where
-from reproduction.verdicts import INCONCLUSIVE, NOT_REPRODUCED
+from reproduction.verdicts import INCONCLUSIVE, NOT_REPRODUCED, TURNS
 
 Numbers = dict[str, Interval]
 
@@ -171,6 +171,7 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "n-rows": len(cells),
         "n-no": int((cells.verdict == NOT_REPRODUCED).sum()),
         "n-open": int((cells.verdict == INCONCLUSIVE).sum()),
+        "n-turned": int((e.claims.verdict == TURNS).sum()),
     }
 
 

@@ -129,6 +129,8 @@ class TaskParty(Party):
     duplications, artificial : int or (int, int)
         Range, both ends included, of q and n_r; drawn anew for each query and told to nobody but
         the parties.  Hardened, the q of different iterations differ where the range allows it.
+        These defaults are the paper's; a bound wants three artificial IDs per row
+        (:func:`count_securely`).
     variant : {"table", "cells"}
         The whole table in one query per iteration, or a query per cell as printed, for which
         `n_cells` says how many cells each data party has.
@@ -350,7 +352,7 @@ def count_securely(
 ) -> SecureCounts:  # fmt: skip
     """Count the joint cells of vertical data through the protocol, all roles in this process.
 
-    By default a lie passes with probability 0.0005 at most (:attr:`SecureCounts.bound`).
+    By default a lie passes with probability 0.0004 at most (:attr:`SecureCounts.bound`).
 
     Parameters
     ----------
