@@ -37,6 +37,13 @@ def test_all_items_once_on_threads_of_one_core_each(two_threads):
     assert torch.get_num_threads() == 2
 
 
+def test_threads_are_in_the_mode_of_who_calls(two_threads):
+    seen = []
+    with torch.inference_mode():
+        for_each(lambda _: seen.append(torch.is_inference_mode_enabled()), range(3))
+    assert seen == [True] * 3
+
+
 def test_nothing_to_do_is_nothing_done(two_threads):
     for_each(print, [])
     rng, nobody = np.random.default_rng(0), (torch.zeros(0, 1, 3, 3), torch.zeros(0).long())

@@ -99,10 +99,16 @@ def for_each(work: Callable[[T], None], items: Iterable[T], *, parallel: bool = 
         for item in todo:
             work(item)
         return
+    inference = torch.is_inference_mode_enabled()  # threads do not inherit it
+
+    def alike(item: T) -> None:
+        with torch.inference_mode(inference):
+            work(item)
+
     # set_num_threads counts for the calling thread in OpenMP, and for the process in MKL.
     count = min(threads, len(todo))
     try:
         with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            list(pool.map(work, todo))
+            list(pool.map(alike, todo))
     finally:
         torch.set_num_threads(threads)
