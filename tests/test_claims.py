@@ -230,6 +230,13 @@ def test_a_file_of_claims_is_expanded_block_by_block(tmp_path):
         claims["toy.x"]
 
 
+def test_claims_of_a_reading_that_was_chosen_late_are_marked(tmp_path):
+    claims = claims_in(tmp_path, TOY + "chosen_late: {e: seen before, other: not}\n", t=PRINTED)
+    marks = {claim.id: claim.after_runs for claim in claims.claims}
+    assert marks["toy.t.x1.u.a"] == "added; seen before"
+    assert set(marks.values()) == {"added; seen before", "seen before"}
+
+
 NARROW = """
 paper: {key: fedvalue, seeds: 20}
 same: {slow: fast}
