@@ -44,11 +44,6 @@ from fedkit.streams import Streams
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "METHODS", "Compared", "Method", "RoundByRound", "View", "World", "agreement", "compare",
-    "find_methods", "play", "retraining_values",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 
 UTILITIES = ("accuracy", "negative_loss", "class_accuracy")
@@ -370,6 +365,7 @@ class Budgeted:
     normalised: bool = False
 
     def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Value each round by its game."""
         games = [r.game(self.normalised) for r in rounds]
         return est.estimate_many(
             games,

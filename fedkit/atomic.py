@@ -9,8 +9,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-__all__ = ["file_at", "named_as", "open_table", "write_arrays", "write_bytes", "write_text"]
-
 PATIENCE = 60.0  # seconds to wait for another process that writes
 
 _OTHERS = {".csv", ".json", ".npy", ".npz", ".parquet", ".pkl", ".png", ".pt", ".xlsx"}

@@ -16,11 +16,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "brief", "choice", "flag", "function", "having", "numbers", "one_line", "plain_array", "real",
-    "same_rows", "unboxed", "vector", "warn", "whole",
-]  # fmt: skip
-
 C = TypeVar("C", bound=type)
 
 

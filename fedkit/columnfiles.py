@@ -9,8 +9,6 @@ from typing import Any
 
 from fedkit.extras import need
 
-__all__ = ["read_columns"]
-
 
 def read_columns(
     path: Path, *, id_column: str = "id", label: str | None = None,

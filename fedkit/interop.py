@@ -14,8 +14,6 @@ from fedkit.games.coalitions import Coalitions, Utilities
 from fedkit.games.game import Game, as_game
 from fedkit.games.valuation import Valuation
 
-__all__ = ["from_pydvl", "from_shapiq", "to_pydvl", "to_shap", "to_shapiq"]
-
 
 def to_shapiq(game: Game) -> Any:
     """Return a game of single numbers as a ``shapiq.Game``, with utilities as they are."""

@@ -10,11 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-__all__ = [
-    "Interval", "bounded_interval", "finite", "geometric_mean", "holm",
-    "kendalls_tau", "mean_interval", "paired_interval", "paired_p_value", "settled",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 
 NONPARAMETRIC_FROM = 10

@@ -24,8 +24,6 @@ from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.ticker import AutoLocator, MaxNLocator  # noqa: E402
 
-__all__ = ["INK", "PALETTE", "Picture", "bars_with_errors", "panels"]
-
 FloatArray = NDArray[np.float64]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 INK = "#767676"  # contrast 4.5:1 on white, 4.1:1 on #121212

@@ -30,8 +30,6 @@ from fedkit.streams import Streams
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RATINGS", "MovieLens", "load_movielens", "made_up_ratings"]
-
 #: first year of each band of age in MovieLens-1M; the years of the 100K edition are put into these
 AGE_BANDS = (1, 18, 25, 35, 45, 50, 56)
 

@@ -22,8 +22,6 @@ from fedkit.checks import choice, flag, one_line, warn
 from fedkit.datasets.files import damaged, data_root, missing, not_fetched
 from fedkit.extras import need
 
-__all__ = ["TABLES", "Tabular", "load_table"]
-
 
 @dataclass(frozen=True)
 class TableSpec:
@@ -214,6 +212,7 @@ def _tabular(
 
 
 def get_table(name: str, folder: Path) -> str:
+    """Download a table from the UCI repository and check it."""
     spec, target = TABLES[name], f"uci/{name}.csv"
     if spec.uci is None:
         raise not_fetched(name, folder, f"it has no download; {spec.get}", spec.files[0])

@@ -10,11 +10,6 @@ from numpy.typing import NDArray
 
 from fedkit.games.valuation import satterthwaite
 
-__all__ = [
-    "Accumulator", "ContrastAccumulator", "FinishedAccumulator", "GroupAccumulator",
-    "MeanAccumulator",
-]  # fmt: skip
-
 Floats = NDArray[np.float64]
 
 FEWEST_UNITS = 10  # independent samples that an interval needs, by measured coverage

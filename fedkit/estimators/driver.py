@@ -49,11 +49,6 @@ from fedkit.games.memory import Memory
 from fedkit.games.valuation import Valuation
 from fedkit.streams import Streams, as_generator
 
-__all__ = [
-    "Budget", "Count", "Estimator", "Requests", "Rng", "estimate", "estimate_many", "precise",
-    "settled",
-]  # fmt: skip
-
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
 Count = Literal["distinct", "calls"]

@@ -24,8 +24,6 @@ from fedkit.estimators.walks import (
 )
 from fedkit.games.exact import banzhaf_weights, shapley_weights
 
-__all__ = ["BanzhafSampling", "ComplementarySampling", "MultilinearSampling"]
-
 STRATA = 8
 GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
 

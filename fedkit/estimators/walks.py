@@ -21,11 +21,6 @@ from fedkit.estimators.driver import Budget, Count, Estimator, Floats, Requests,
 from fedkit.games.coalitions import ends
 from fedkit.games.exact import beta_weights, shapley_weights
 
-__all__ = [
-    "GTGShapley", "PermutationSampling", "RunningMeans", "TruncatedMonteCarlo", "blocks",
-    "check_size", "groups", "guided_orders", "random_orders", "walk",
-]  # fmt: skip
-
 Orders = NDArray[np.int64]
 IsOpen = Callable[[Floats], NDArray[np.bool_]]
 

@@ -15,11 +15,6 @@ from torch import Tensor
 
 from fedkit.checks import real, whole
 
-__all__ = [
-    "Backdoor", "FeatureNoise", "FreeRider", "LabelFlip", "LabelNoise", "LabelPermutation",
-    "RandomData", "RandomUpdate", "ScaledUpdate",
-]  # fmt: skip
-
 Pair = tuple[Tensor, Tensor]
 Rng = np.random.Generator
 

@@ -19,10 +19,6 @@ from fedkit.federated.partition import Partitioner, fill_empty, hold_out, long_t
 from fedkit.learning.device import pair_of
 from fedkit.streams import Streams
 
-__all__ = [
-    "Federation", "Transform", "UpdateAttack", "federation_from_arrays", "make_federation",
-]  # fmt: skip
-
 Tensor = torch.Tensor
 Transform = Callable[[Tensor, Tensor, np.random.Generator], tuple[Tensor, Tensor]]
 """What a client does to its own data: (x_i, y_i, rng) -> (x_i, y_i)."""

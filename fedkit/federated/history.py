@@ -20,8 +20,6 @@ from fedkit.games.valuation import Valuation
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["History"]
-
 
 @one_line
 @dataclass(eq=False)

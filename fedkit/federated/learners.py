@@ -14,8 +14,6 @@ from fedkit.games.coalitions import Coalitions, Utilities
 from fedkit.games.game import Game, name_of
 from fedkit.learning.device import pair_of
 
-__all__ = ["retraining_game"]
-
 Scorer = Callable[[Any, Any, Any], float]
 
 

@@ -13,11 +13,6 @@ import numpy as np
 
 from fedkit.checks import choice, flag, having, real, vector, warn, whole
 
-__all__ = [
-    "IID", "ClassesPerClient", "Dirichlet", "Mavericks", "Mixed", "Partitioner", "QuantitySkew",
-    "fill_empty", "hold_out", "long_tail",
-]  # fmt: skip
-
 #: draws of a block of clients, of which ``Dirichlet(by="blocks")`` keeps the most even
 _ATTEMPTS = 20
 

@@ -21,12 +21,6 @@ from fedkit.games.exact import leave_one_out, shapley
 from fedkit.games.game import NoGainRule
 from fedkit.games.valuation import Valuation
 
-__all__ = [
-    "ClassCosine", "Estimated", "Exact", "LeaveOneOut", "NoValue", "Proportional",
-    "RandomValues", "ShuffledValues", "SizeAsValue", "SizeWeighted", "UniformSelection",
-    "UniformWeights", "draw", "positive_shares", "top", "unsampled",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 

@@ -23,8 +23,6 @@ from fedkit.learning.models import Model
 from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.streams import Streams
 
-__all__ = ["InOrder", "TrainWithSizes", "check_sizes", "federation_game", "train_with_sizes"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 #: coalitions that are trained together

@@ -17,8 +17,6 @@ from fedkit.learning.device import samples_of
 from fedkit.learning.evaluation import Evaluator, Named, Score, share_right
 from fedkit.learning.models import Model, model_of, state_of, states_of
 
-__all__ = ["Sent", "game_of_updates", "round_game"]
-
 
 def round_game(
     module: nn.Module | Model | Evaluator,

@@ -31,11 +31,6 @@ from fedkit.learning.models import Model, classifier
 from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.streams import Streams
 
-__all__ = [
-    "ClientTable", "Plan", "Round", "Strategy", "check_policy", "check_selection", "keep_latest",
-    "keep_total", "next_model", "run", "values_of",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 

@@ -16,11 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from fedkit.checks import choice, numbers, plain_array, same_rows, warn, whole
 from fedkit.extras import need
 
-__all__ = [
-    "How", "VerticalData", "columns_of", "densify", "discretise", "joint_codes", "label_codes",
-    "pca", "warn_of_cells", "warn_of_label",
-]  # fmt: skip
-
 Codes = NDArray[np.int64]
 How = Literal["width", "quantile"]
 

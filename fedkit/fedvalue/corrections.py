@@ -12,8 +12,6 @@ from scipy.special import gammaln, kl_div
 
 from fedkit.fedvalue.columns import densify, joint_codes
 
-__all__ = ["CHUNK", "clogc", "expected_excess", "null_information", "totals"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -33,8 +33,6 @@ from fedkit.extras import need
 from fedkit.fedvalue.protocol.counting import CountingServer, count_uploads
 from fedkit.fedvalue.protocol.messages import Job, JobUnknown, MessageError, Table, Upload
 
-__all__ = ["CounterRefused", "CounterUnavailable", "RemoteCounter", "create_app"]
-
 #: longest answer that is read, in bytes
 _LONGEST = 1 << 30
 #: how often a request is sent that fails; pauses double from 0.25 s up to 8 s

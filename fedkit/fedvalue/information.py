@@ -37,12 +37,6 @@ from fedkit.streams import Streams
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "EXACT_WORK", "WALKS", "CoalitionCells", "Correction", "PartyValues", "cells_of_table",
-    "cmi_game", "coalition_cells", "conditional_mutual_information", "entropy", "mshapley_cmi",
-    "mshapley_from_table", "mutual_information",
-]  # fmt: skip
-
 Correction = Literal["plugin", "miller-madow", "permutation"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

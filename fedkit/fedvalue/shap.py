@@ -20,11 +20,6 @@ from fedkit.extras import need
 from fedkit.fedvalue.columns import label_codes
 from fedkit.streams import Streams
 
-__all__ = [
-    "MODELS", "Fitted", "KernelSVM", "draw_groups", "ensemble", "explain", "party_values", "ross",
-    "train", "vfps_scores",
-]  # fmt: skip
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 How = Literal["together", "apart"]

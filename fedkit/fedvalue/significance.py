@@ -27,8 +27,6 @@ from fedkit.streams import Streams
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Evidence", "permutation_p_value", "permutation_p_values"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

@@ -39,8 +39,6 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord  # noqa: E
 from flwr.serverapp import Grid  # noqa: E402
 from flwr.serverapp.strategy import Strategy  # noqa: E402
 
-__all__ = ["Valued", "to_arrays", "to_row"]
-
 _NO_LOCAL = "this valuation asks how clients train; give local=fk.LocalSGD(...)"
 _NO_DATA = (
     "this valuation asks for a utility, and Valued got a model alone; give fk.Evaluator(model, "

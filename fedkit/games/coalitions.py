@@ -13,11 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedkit.checks import plain_array, whole
 
-__all__ = [
-    "Coalitions", "Known", "Utilities", "all_coalitions", "as_coalitions", "averaging_weights",
-    "bit_index", "coalition_index", "coalitions_between", "ends", "keys_of",
-]  # fmt: skip
-
 Coalitions = NDArray[np.bool_]
 Utilities = NDArray[np.float64]
 

@@ -20,11 +20,6 @@ from fedkit.checks import real, vector
 from fedkit.games.game import Game, as_game, facts_of, tabulate
 from fedkit.games.valuation import Valuation
 
-__all__ = [
-    "banzhaf", "banzhaf_weights", "beta_shapley", "beta_weights", "leave_one_out", "semivalue",
-    "shapley", "shapley_weights",
-]  # fmt: skip
-
 Floats = NDArray[np.float64]
 
 

@@ -15,8 +15,6 @@ from fedkit.games.coalitions import Coalitions, Utilities
 from fedkit.games.exact import shapley_weights
 from fedkit.games.game import Game
 
-__all__ = ["Example", "airport", "glove", "random_unanimity_sum", "unanimity", "weighted_majority"]
-
 
 @dataclass(eq=False, repr=False)
 class Example(Game):

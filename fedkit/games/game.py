@@ -28,8 +28,6 @@ from fedkit.games.coalitions import (
     ends,
 )
 
-__all__ = ["Game", "as_game", "normalise", "parallel", "table_game", "tabulate"]
-
 TABLE_BATCH = 2**16  # coalitions at once: all of up to 16 players, and little memory beyond
 
 

@@ -19,8 +19,6 @@ from fedkit.games.valuation import Valuation, satterthwaite
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Ledger", "total"]
-
 Client = int | str
 NAMED = 10  # clients whose lines a plot tells apart
 

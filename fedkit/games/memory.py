@@ -16,8 +16,6 @@ from fedkit.checks import brief
 from fedkit.games.coalitions import Coalitions, Known, Utilities, keys_of
 from fedkit.games.game import Game, as_game, check_outputs
 
-__all__ = ["Memory", "remember"]
-
 DENSE_PLAYERS = 20  # a table of 4 MiB
 SECONDS = 1.0  # of evaluations that a kill may lose
 ASKED_AGAIN = 3  # coalitions by which a game is recognised

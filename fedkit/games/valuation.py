@@ -18,8 +18,6 @@ from fedkit.extras import need
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Valuation", "satterthwaite"]
-
 Floats = NDArray[np.float64]
 
 

@@ -13,8 +13,6 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from fedkit.checks import brief, plain_array, same_rows, unboxed
 
-__all__ = ["as_tensor", "find_device", "for_each", "pair_of", "real_tensor", "samples_of"]
-
 T = TypeVar("T")
 
 

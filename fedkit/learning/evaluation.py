@@ -23,8 +23,6 @@ from fedkit.learning.chains import convolve_and_pool, plain_pool
 from fedkit.learning.device import find_device, for_each, real_tensor, samples_of
 from fedkit.learning.models import Model, model_of
 
-__all__ = ["Evaluator", "Prepared", "share_right"]
-
 Named = Literal["accuracy", "negative_loss", "class_accuracy", "margins"]
 Score = Callable[[Tensor, Tensor], Any]
 Array = Tensor | np.ndarray

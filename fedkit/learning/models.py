@@ -25,10 +25,6 @@ from fedkit.checks import brief, warn, whole
 from fedkit.learning.chains import chain_of, run_chain
 from fedkit.learning.device import as_tensor, real_tensor
 
-__all__ = [
-    "Model", "build", "classifier", "model_of", "state_of", "states_of", "states_only",
-]  # fmt: skip
-
 State = Mapping[str, Any]
 _KNOWN = 'mlp-H (also mlp-H1-H2), "lenet5", "cnn", "resnet18", "resnet20"'
 

@@ -15,8 +15,6 @@ from fedkit.checks import brief, having, real, whole
 from fedkit.learning.device import find_device, for_each, samples_of
 from fedkit.learning.models import Model
 
-__all__ = ["LocalSGD", "train_clients"]
-
 Data = tuple[Tensor, Tensor]
 Batch = tuple[Tensor, Tensor, Tensor]  # images, labels, weights of the samples
 State = list[tuple[Tensor, Tensor, Tensor]]  # each parameter, its momentum, where it started

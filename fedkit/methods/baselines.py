@@ -25,11 +25,6 @@ from fedkit.games.valuation import Valuation
 from fedkit.methods.fedms import sample_by_score
 from fedkit.methods.fedtsv import check_inner_products, gram_matrix
 
-__all__ = [
-    "CosineValues", "FedEMD", "GreedyFed", "Oracle", "OracleWeights", "PowerOfChoice",
-    "RunningCosine", "RunningValue", "SFedAvg", "cosine_game",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 

@@ -47,11 +47,6 @@ from fedkit.methods.optimisers import (
 )
 from fedkit.streams import Streams
 
-__all__ = [
-    "AccuracyApproximation", "Fit", "Simulations", "contribution_index", "contribution_values",
-    "fewest_simulations", "fit_aam", "padded_inputs", "sample_sizes", "simulate",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 Sigmoid = Literal["shared", "connected"]

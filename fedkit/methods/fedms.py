@@ -25,12 +25,6 @@ from fedkit.games.exact import semivalue, shapley_weights
 from fedkit.games.game import Game, table_game, tabulate
 from fedkit.games.valuation import Valuation
 
-__all__ = [
-    "Accumulate", "CoresetAccumulator", "CoresetWeights", "FedMS", "MaverickGTG", "MaverickMR",
-    "MaverickTMR", "MaverickValues", "ScoreSelection", "class_difficulty", "class_scores",
-    "distance", "rewards", "sample_by_score",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

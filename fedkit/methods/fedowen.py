@@ -27,8 +27,6 @@ from fedkit.games.exact import shapley_weights
 from fedkit.games.game import Game
 from fedkit.games.valuation import Valuation
 
-__all__ = ["EpsilonGreedy", "FedOwen", "OwenSampling", "OwenTwins", "Softmax"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 

@@ -26,11 +26,6 @@ from fedkit.games.game import Game
 from fedkit.games.valuation import Valuation
 from fedkit.learning.training import train_clients
 
-__all__ = [
-    "UTILITIES", "ContributionWeights", "FedTSV", "TrajectoryValues", "gram_matrix",
-    "reference_updates", "trajectory_game",
-]  # fmt: skip
-
 FloatArray = npt.NDArray[np.float64]
 Utility = Literal["exponential", "rational", "gaussian", "angular"]
 UTILITIES: tuple[Utility, ...] = get_args(Utility)

@@ -27,8 +27,6 @@ from fedkit.learning.evaluation import Evaluator, Named, Score
 from fedkit.learning.models import Model, states_only
 from fedkit.methods.baselines import CosineValues
 
-__all__ = ["value"]
-
 EXACT = 12  # clients up to which all coalitions are evaluated
 REGRESSED = 400  # clients up to which a regression serves; beyond, walks do
 MANY = 100  # clients from which walks are ahead where there are twenty evaluations for each

@@ -19,8 +19,6 @@ from scipy.special import expit
 if TYPE_CHECKING:
     from fedkit.methods.fedccea import AccuracyApproximation
 
-__all__ = ["fit_connected", "project", "random_starts", "shared_weights", "train_by_adam"]
-
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 #: the network, and its mean squared errors on the way

@@ -21,8 +21,6 @@ from fedkit.fedvalue.protocol.parties import parties_of
 from fedkit.fedvalue.protocol.verification import CheatingDetected, best_shift, spread
 from fedkit.streams import as_generator
 
-__all__ = ["ATTACKS", "Attack", "CheatingServer", "Trial", "View", "attempt", "guess_q"]
-
 
 @dataclass
 class View:

@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from fedkit.fedvalue.protocol.messages import Job, JobUnknown, MessageError, Table, Upload
 
-__all__ = ["CountingServer", "OpenJob", "count_tuples", "count_uploads", "sorted_halves"]
-
 _WORD = 2**62
 
 

@@ -17,11 +17,6 @@ import numpy.typing as npt
 from fedkit.extras import need
 from fedkit.fedvalue.protocol.messages import ID_BYTES, KEY_BYTES
 
-__all__ = [
-    "HASH_BYTES", "SealError", "Stream", "derive", "digest", "encrypt_blocks", "hash_ids",
-    "new_key", "seal", "unseal",
-]  # fmt: skip
-
 _ciphers = need("cryptography.hazmat.primitives.ciphers", "vertical")
 _aead = need("cryptography.hazmat.primitives.ciphers.aead", "vertical")
 _InvalidTag = need("cryptography.exceptions", "vertical").InvalidTag

@@ -17,8 +17,6 @@ import numpy.typing as npt
 
 from fedkit.fedvalue.protocol.counting import count_tuples
 
-__all__ = ["Leak", "claims", "geometric_noise", "measure", "suppress", "with_decoys"]
-
 Codes = npt.NDArray[np.int64]
 Counts = tuple[Codes, npt.NDArray[np.int64]]
 

@@ -23,11 +23,6 @@ import numpy.typing as npt
 
 from fedkit.checks import choice, flag, whole
 
-__all__ = [
-    "ID_BYTES", "Counter", "Job", "JobUnknown", "MessageError", "Order", "Report", "Table",
-    "Upload",
-]  # fmt: skip
-
 Tokens = Literal["row", "cell"]
 
 #: bytes of the shared key, and of a party's own secret

@@ -45,11 +45,6 @@ from fedkit.fedvalue.protocol.verification import (
     open_reports,
 )
 
-__all__ = [
-    "PartyChanged", "PartyMissing", "SecureCounts", "TaskParty", "Variant", "count_here",
-    "count_securely", "parties_of",
-]  # fmt: skip
-
 Variant = Literal["table", "cells"]
 Codes = npt.NDArray[np.int64]
 

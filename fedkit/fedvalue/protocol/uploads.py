@@ -35,8 +35,6 @@ from fedkit.fedvalue.protocol.messages import (
 )
 from fedkit.fedvalue.protocol.verification import spread
 
-__all__ = ["LEAST_ROWS", "DataParty", "Party", "Roster"]
-
 Bytes = npt.NDArray[np.uint8]
 Codes = npt.NDArray[np.int64]
 

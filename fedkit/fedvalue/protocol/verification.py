@@ -20,12 +20,6 @@ from fedkit.fedvalue.protocol.counting import count_tuples
 from fedkit.fedvalue.protocol.crypto import SealError, unseal
 from fedkit.fedvalue.protocol.messages import Order, Report, Table
 
-__all__ = [
-    "AlignmentError", "CheatingDetected", "Counts", "best_shift", "check_alignment",
-    "check_consistency", "check_counts", "check_margins", "known_answers", "open_reports",
-    "per_cell", "proposition_2", "share_known", "spread",
-]  # fmt: skip
-
 Counts = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 #: up to here sums of counts are exact, in integers and in doubles
 _LARGEST = 2.0**52
