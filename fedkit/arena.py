@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedkit import estimators as est
-from fedkit.checks import brief, choice, flag, having, one_line, warn, whole
+from fedkit.checks import brief, choice, flag, having, numbers, one_line, warn, whole
 from fedkit.extras import need
 from fedkit.federated import policies
 from fedkit.federated.federation import Federation
@@ -367,25 +367,18 @@ class Budgeted:
     def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
         """Value each round by its game."""
         games = [r.game(self.normalised) for r in rounds]
-        return est.estimate_many(
-            games,
-            [_knowing(self.estimator, r) if self.sized else self.estimator for r in rounds],
-            [self._budget(game) for game in games] if self.common else None,
-            [r.streams.child("valuation") for r in rounds],
-        )
+        if self.sized:
+            sizes = [r.sizes.astype(np.float64) for r in rounds]
+            games = [replace(g, sizes=own) for g, own in zip(games, sizes, strict=True)]
+        budgets = [self._budget(game) for game in games] if self.common else None
+        seeds = [r.streams.child("valuation") for r in rounds]
+        return est.estimate_many(games, self.estimator, budgets, seeds)
 
     def _budget(self, game: Game) -> int:
         n = game.n_players
         budget = min(SPENT * n, 2**n)
         least = self.estimator.minimum(n, "distinct")
         return max(budget - 2, least) if self.normalised else budget
-
-
-def _knowing(estimator: est.Estimator, whose: Any) -> est.Estimator:
-    """Tell sampling by regression the sizes of a round, or of all clients."""
-    if isinstance(estimator, est.ProxySampling):
-        return replace(estimator, sizes=tuple(whose.sizes.tolist()))
-    return estimator
 
 
 @dataclass(frozen=True)
@@ -400,10 +393,11 @@ class Retrained:
         game = view.retraining()
         if self.estimator is None:
             return leave_one_out(game).values
-        estimator = _knowing(self.estimator, view) if "sizes" in self.sees else self.estimator
+        if "sizes" in self.sees:
+            game = replace(game, sizes=view.sizes.astype(np.float64))
         # an estimator may need a few coalitions more to have seen everybody
-        budget = max(SPENT * game.n_players, estimator.minimum(game.n_players, "distinct"))
-        return est.estimate_many(game, estimator, budget, view.streams)[0].values
+        budget = max(SPENT * game.n_players, self.estimator.minimum(game.n_players, "distinct"))
+        return est.estimate_many(game, self.estimator, budget, view.streams)[0].values
 
 
 @dataclass(frozen=True)
@@ -553,9 +547,7 @@ def play(method: Method, world: World) -> Played:
     given: Any = method.values(view)
     if hasattr(given, "reindex"):  # a pandas series is by client, in whatever order
         given = given.reindex(range(world.n))
-    if np.iscomplexobj(given):
-        raise ValueError("it returned complex numbers; expected real ones, one per client")
-    values = np.array(given, dtype=np.float64)
+    values = numbers("what it returned", given).copy()
     own = time.process_time() - start
     unasked = view.times == 0  # of whom nobody need say anything
     if values.shape != (world.n,) or not (np.isfinite(values) | unasked & np.isnan(values)).all():
@@ -600,10 +592,6 @@ def _fidelity(view: View, values: FloatArray) -> float:
 def agreement(a: npt.ArrayLike, b: npt.ArrayLike, silent: float = 0.0) -> float:
     """Kendall's tau-b of two valuations, without NaN; `silent` where one says nothing."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if x.ndim != 1 or x.shape != y.shape:
-        raise ValueError(
-            f"valuations have shapes {x.shape} and {y.shape}; expected one number per client"
-        )
     both = np.isfinite(x) & np.isfinite(y)
     if both.sum() < 2:
         return float("nan")

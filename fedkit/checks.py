@@ -31,6 +31,12 @@ def whole(name: str, value: Any, least: int | None = None, most: int | None = No
     raise ValueError(f"{name} is {_shown(value)}; expected a whole number{_range(least, most)}")
 
 
+def whole_or_none(name: str, value: Any, least: int = 1) -> None:
+    """Refuse what is neither None nor a whole number of at least so much."""
+    if value is not None:
+        whole(name, value, least)
+
+
 def real(
     name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, above: bool = False
 ) -> float:
@@ -91,13 +97,19 @@ def having(name: str, value: Any, *attributes: str) -> Any:
 
 
 def plain_array(values: Any) -> npt.NDArray[Any]:
-    """Return an array, of a tensor without its gradient; what a masked array hides is missing."""
+    """Return an array, of a tensor without its gradient; rows of unequal lengths are objects.
+
+    What a masked array hides is missing.
+    """
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":  # numpy has none
             values = values.float()
     if not isinstance(values, np.ma.MaskedArray):
-        return np.asarray(values)
+        try:
+            return np.asarray(values)
+        except ValueError:
+            return np.fromiter(values, dtype=object)
     shown = np.asarray(values.data)
     floats = shown.dtype.kind == "f"
     held = shown.astype(shown.dtype if floats else object)  # whole numbers stay whole
@@ -132,10 +144,7 @@ def numbers(name: str, values: Any) -> npt.NDArray[np.float64]:
 
 def vector(name: str, values: Any, length: int | None = None) -> npt.NDArray[np.float64]:
     """Return `values` as a new read-only ``float64[n]`` of finite numbers, or refuse them."""
-    try:
-        given = plain_array(values)
-    except ValueError:  # ragged
-        given = np.zeros(0)
+    given = plain_array(values)
     plain = given.dtype.kind in "iuf" and given.ndim == 1 and len(given) > 0
     if not plain or not np.isfinite(given).all() or length not in (None, len(given)):
         count = "finite numbers, at least one" if length is None else f"{length} finite numbers"

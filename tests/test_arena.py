@@ -114,7 +114,7 @@ def test_a_series_of_values_is_by_client_in_whatever_order(noisy) -> None:
     given = pd.Series([3.0, 1.0, 5.0, 2.0, 4.0])
     for order in (given, given.sort_values()):
         assert said_so(order).tolist() == given.tolist()
-    for wrong, words in ((given[:4], "expected 5 finite"), (given * 1j, "complex")):
+    for wrong, words in ((given[:4], "expected 5 finite"), (given * 1j, "an array of numbers")):
         with pytest.raises(ValueError, match=words):
             said_so(wrong)
 
@@ -309,10 +309,6 @@ def test_nothing_is_not_below_zero_and_who_comes_late_may_raise_an_alarm() -> No
 def test_mavericks_and_late_clients_are_told_apart_and_the_unasked_left_out() -> None:
     assert agreement([1, 1, 1], [1, 2, 3]) == 0
     assert np.isnan(agreement([1, np.nan], [1, 2]))
-    with pytest.raises(
-        ValueError, match=r"shapes \(2,\) and \(3,\); expected one number per client"
-    ):
-        agreement([1, 2], [1, 2, 3])
     for name, quality in (("mavericks", [1.0, 1.0, 0.0]), ("late", [1.0, 1.0, 0.5])):
         found = measure(name, said([5.0, 0.0, 1.0]), known(quality))
         assert found[name] == 0.5

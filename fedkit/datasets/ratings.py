@@ -86,16 +86,6 @@ class MovieLens:
     demographics: NDArray[np.int64]
     source: str = "made up"
 
-    def __post_init__(self) -> None:
-        stars, people = self.ratings, self.demographics.shape
-        known = stars.ndim == 2 and stars.dtype == np.uint8 and stars.size and stars.max() <= 5
-        if not known or people != (len(stars), 3):
-            raise ValueError(
-                f"ratings are {stars.dtype}{list(stars.shape)} and demographics {list(people)}; "
-                "expected uint8[users, movies] with stars up to 5, and gender, age and occupation "
-                "of each user"
-            )
-
     @cached_property
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits of the sha256 of ratings and demographics."""
@@ -193,13 +183,9 @@ def made_up_ratings(users: int = 2000, movies: int = 300, seed: int = 0) -> Movi
     chance = 1 / (1 + np.exp(-(activity + popularity + 0.5 * affinity)))
     rated = rng.random((users, movies)) < chance
     stars = np.clip(np.rint(3.4 + affinity + rng.normal(0, 0.7, affinity.shape)), 1, 5)
-    demographics = np.column_stack(
-        [
-            rng.random(users) < 1 / (1 + np.exp(-taste[:, 0])),
-            rng.choice(AGE_BANDS, size=users),
-            rng.integers(0, 6, size=users),
-        ]
-    ).astype(np.int64)
+    gender = rng.random(users) < 1 / (1 + np.exp(-taste[:, 0]))
+    age, work = rng.choice(AGE_BANDS, size=users), rng.integers(0, 6, size=users)
+    demographics = np.column_stack([gender, age, work]).astype(np.int64)
     return MovieLens("made-up", (rated * stars).astype(np.uint8), demographics)
 
 

@@ -11,13 +11,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.checks import choice, flag
+from fedkit.checks import choice, flag, whole_or_none
 from fedkit.estimators.accumulators import ContrastAccumulator, GroupAccumulator, MeanAccumulator
 from fedkit.estimators.driver import Budget, Count, Estimator, Floats, Requests, Rng
 from fedkit.estimators.walks import (
     LARGEST_BLOCK,
     blocks,
-    check_size,
     prefixes,
     random_orders,
     walk_marginals,
@@ -65,8 +64,8 @@ class MultilinearSampling(Estimator):
     def __post_init__(self) -> None:
         choice("nodes", self.nodes, ("strata", "gauss"))
         flag("antithetic", self.antithetic)
-        check_size("levels", self.levels)
-        check_size("draws", self.draws)
+        whole_or_none("levels", self.levels)
+        whole_or_none("draws", self.draws)
 
     def minimum(self, n_players: int, count: Count) -> int:
         return n_players + (count == "distinct" or self.nodes == "gauss")
@@ -171,7 +170,7 @@ class BanzhafSampling(Estimator):
 
     def __post_init__(self) -> None:
         choice("variant", self.variant, ("msr", "marginal", "as_printed"))
-        check_size("draws", self.draws)
+        whole_or_none("draws", self.draws)
 
     def minimum(self, n_players: int, count: Count) -> int:
         """Two coalitions, a contrast of some players; or one draw with its neighbours."""
@@ -243,7 +242,7 @@ class ComplementarySampling(Estimator):
     rounds: int | None = None
 
     def __post_init__(self) -> None:
-        check_size("rounds", self.rounds)
+        whole_or_none("rounds", self.rounds)
 
     def minimum(self, n_players: int, count: Count) -> int:
         """One round in every class, both sides of each pair."""

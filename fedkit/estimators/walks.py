@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln
 
-from fedkit.checks import flag, real, vector, whole
+from fedkit.checks import flag, real, vector, whole_or_none
 from fedkit.estimators.accumulators import MeanAccumulator
 from fedkit.estimators.driver import Budget, Count, Estimator, Floats, Requests, Rng
 from fedkit.games.coalitions import ends
@@ -28,12 +28,6 @@ LARGEST_BLOCK = 128
 COARSE = 0.1  # tolerance over gain from which a truncated walk hands out noticeably less
 # of the authors' code of GTG-Shapley, which adds a random number from -5 to 5 to its cap
 LOOKED_BACK, FEWEST_WALKS, LARGEST_SHARE = 10, 30, 0.8
-
-
-def check_size(name: str, size: int | None) -> None:
-    """Refuse a number of walks or draws below one."""
-    if size is not None:
-        whole(name, size, 1)
 
 
 def blocks(limit: int | None, unit: int = 1, largest: int = LARGEST_BLOCK) -> Iterator[int]:
@@ -107,7 +101,7 @@ class PermutationSampling(Estimator):
 
     def __post_init__(self) -> None:
         flag("antithetic", self.antithetic)
-        check_size("walks", self.walks)
+        whole_or_none("walks", self.walks)
         if self.antithetic and self.walks is not None and self.walks % 2:
             raise ValueError(f"walks is {self.walks}; antithetic walks come in pairs")
         if self.beta is not None:
@@ -244,7 +238,7 @@ class TruncatedMonteCarlo(Estimator):
 
     def __post_init__(self) -> None:
         real("tolerance", self.tolerance, 0.0)
-        check_size("walks", self.walks)
+        whole_or_none("walks", self.walks)
         flag("from_zero", self.from_zero)
 
     def minimum(self, n_players: int, count: Count) -> int:
@@ -306,7 +300,7 @@ class GTGShapley(Estimator):
     def __post_init__(self) -> None:
         for name in ("within", "between", "convergence"):
             real(name, getattr(self, name), 0.0)
-        check_size("walks", self.walks)
+        whole_or_none("walks", self.walks)
 
     def cap(self, n_players: int) -> int:
         """Largest number of walks."""

@@ -95,8 +95,6 @@ class History:
             float64[clients] or [clients, m] with the clients' numbers as names.
         """
         seeds = sorted({row["seed"] for row in self.rounds})
-        if not seeds:
-            raise ValueError("the history holds no round yet: there is nothing to add up")
         if seed is None and len(seeds) != 1:
             raise ValueError(f"the run has the seeds {seeds}; name one")
         chosen = choice("seed", seeds[0] if seed is None else seed, seeds)

@@ -156,12 +156,10 @@ class ClassesPerClient:
 
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         classes = np.unique(y)
-        if self.k > len(classes):
-            raise ValueError(f"k is {self.k} but there are {len(classes)} classes; take fewer")
-        if self.k * n_clients < len(classes):
+        if not self.k <= len(classes) <= self.k * n_clients:
             raise ValueError(
-                f"{n_clients} clients of {self.k} classes cannot hold {len(classes)}; take more "
-                f"clients"
+                f"k is {self.k} for {n_clients} clients and {len(classes)} classes; expected at "
+                "most so many, and enough to hold all"
             )
         holders: list[list[int]] = [[] for _ in classes]
         for client in range(n_clients):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.checks import choice, flag, having, whole
+from fedkit.checks import choice, flag, having, whole, whole_or_none
 from fedkit.estimators import Estimator, estimate_many
 from fedkit.federated.rounds import ClientTable, Round, Value, check_policy
 from fedkit.games.exact import leave_one_out, shapley
@@ -148,8 +148,7 @@ class Estimated:
 
     def __post_init__(self) -> None:
         having("estimator", self.estimator, "sample", "accumulator")
-        if self.budget is not None:
-            whole("budget", self.budget, 1)
+        whole_or_none("budget", self.budget, 1)
         choice("count", self.count, ("distinct", "calls"))
         flag("normalised", self.normalised)
         choice("no_gain", self.no_gain, get_args(NoGainRule))

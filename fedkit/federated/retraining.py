@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedkit.checks import brief, flag, function, having, whole
+from fedkit.checks import brief, flag, function, having, numbers, whole
 from fedkit.extras import bar
 from fedkit.federated.federation import Federation
 from fedkit.games.coalitions import Coalitions
@@ -117,10 +117,7 @@ def _check_parts(federation: Federation, architecture: Model, local: LocalSGD) -
 
 def check_sizes(federation: Federation, sizes: npt.ArrayLike) -> IntArray:
     """Used amounts as int64[B, R, n], whole and at most what a client owns."""
-    try:
-        used = np.asarray(sizes, dtype=np.float64)
-    except (TypeError, ValueError):  # ragged
-        used = np.zeros(0)
+    used = numbers("sizes", sizes)
     if used.ndim != 3 or used.shape[2] != federation.n_clients or not used.shape[1]:
         raise ValueError(
             f"sizes are {brief(sizes)}; expected (federations, rounds, {federation.n_clients})"
@@ -132,10 +129,7 @@ def check_sizes(federation: Federation, sizes: npt.ArrayLike) -> IntArray:
 
 def _check_weights(weights: npt.ArrayLike, used: IntArray) -> FloatArray:
     """Weights of the clients in each round, float64[B, R, n]; 0 for those who use no data."""
-    try:
-        given = np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError):
-        given = np.full(1, np.nan)
+    given = numbers("weights", weights)
     if given.shape != (len(used), used.shape[2]) or not (np.isfinite(given) & (given >= 0)).all():
         raise ValueError(
             f"weights are {brief(weights)}; expected ({len(used)}, {used.shape[2]}) numbers of "

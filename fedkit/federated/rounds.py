@@ -7,7 +7,7 @@ alone and among others, as every draw comes from a stream named by seed, round a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedkit.checks import brief, choice, function, having, numbers, one_line, whole
+from fedkit.checks import brief, choice, function, having, numbers, one_line, whole, whole_or_none
 from fedkit.estimators import Estimator
 from fedkit.extras import bar
 from fedkit.federated.federation import Federation
@@ -247,8 +247,7 @@ class Strategy:
     def __post_init__(self) -> None:
         for name in _FORMS:
             check_policy(name, getattr(self, name))
-        if self.outputs is not None:
-            whole("outputs", self.outputs, 1)
+        whole_or_none("outputs", self.outputs, 1)
 
 
 @dataclass(frozen=True)
@@ -354,13 +353,6 @@ def next_model(strategy: Strategy, table: ClientTable, r: Round, valuation: Valu
     return new
 
 
-def _check_probed(probed: Any) -> dict[str, Any]:
-    probed = {} if probed is None else probed
-    if not isinstance(probed, Mapping) or not all(isinstance(name, str) for name in probed):
-        raise ValueError(f"probe returned {brief(probed)}; expected numbers by name, or None")
-    return {name: np.asarray(value).tolist() for name, value in probed.items()}
-
-
 # ---------------------------------------------------------------------------------- the loop
 
 
@@ -438,8 +430,8 @@ class _Server:
             accuracy = float(self.test.utilities(self.model[None])[0])
         row = {"seed": self.streams.seed, "round": t, "accuracy": accuracy}
         more = {"left_out": [*r.left_out], "last": t == self.plan.rounds}
-        if probe is not None:
-            more |= _check_probed(probe(r, valuation))
+        probed = having("what probe returned", probe(r, valuation) or {}, "items") if probe else {}
+        more |= {name: np.asarray(number).tolist() for name, number in probed.items()}
         weights = r.noted[-1] if r.noted else np.full(len(r.participants), np.nan)
         history.add(row, r.participants, valuation, weights, **more)
 

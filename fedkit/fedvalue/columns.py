@@ -193,10 +193,7 @@ def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
     if hasattr(x, "iloc") and x.ndim == 2:  # a data frame keeps a type per column
         columns, shape = [x.iloc[:, j].to_numpy() for j in range(x.shape[1])], x.shape
     else:
-        try:
-            array = plain_array(x)
-        except ValueError as error:
-            raise ValueError(f"{name} is ragged; expected (rows,) or (rows, columns)") from error
+        array = plain_array(x)
         columns, shape = list(np.atleast_2d(array.T)), array.shape
     if len(shape) not in (1, 2) or not shape[0]:
         raise ValueError(
@@ -277,7 +274,7 @@ def _parsed(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.
     """Return the values of a column that are there, as numbers or text, and which are missing."""
     if column.dtype.kind == "O":
         absent = np.array([is_missing(value) for value in column], dtype=np.bool_)
-        values = np.array(column[~absent].tolist())  # whole numbers stay whole
+        values = plain_array(column[~absent].tolist())  # whole numbers stay whole
     else:
         absent = column != column
         values = column[~absent]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import choice, having, whole
+from fedkit.checks import choice, having, plain_array, whole
 from fedkit.estimators import Estimator, PermutationSampling, estimate
 from fedkit.estimators.accumulators import FEWEST_UNITS
 from fedkit.estimators.walks import random_orders
@@ -303,10 +303,7 @@ def cells_of_table(
 
 
 def _whole_numbers(name: str, values: Any, dimensions: int) -> Ints:
-    try:
-        array = np.asarray(values)
-    except ValueError:  # ragged
-        array = np.zeros(0)
+    array = plain_array(values)
     if array.dtype.kind not in "iu" or array.ndim != dimensions or (array < 0).any():
         raise ValueError(
             f"{name} are {array.dtype}{list(array.shape)}; expected whole numbers from 0, of "

@@ -22,10 +22,7 @@ MAX_INDEX_PLAYERS = 62  # the index of a coalition is a non-negative int64
 
 def as_coalitions(coalitions: ArrayLike, n_players: int) -> Coalitions:
     """Return `coalitions` as ``bool[B, n_players]``, or refuse them."""
-    try:
-        array = plain_array(coalitions)
-    except ValueError as error:
-        raise ValueError("coalitions are rows of unequal lengths; expected one length") from error
+    array = plain_array(coalitions)
     if array.ndim != 2 or array.shape[1] != n_players:
         raise ValueError(
             f"coalitions have shape {array.shape}; expected (B, {n_players}), one row per coalition"

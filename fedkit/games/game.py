@@ -106,12 +106,9 @@ def as_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
 
 def real_numbers(told: str, given: ArrayLike) -> Utilities:
     """Return a copy as ``float64``, or refuse what is not of real numbers, as `told` begins."""
-    try:
-        array = plain_array(given)
-    except ValueError as error:
-        raise ValueError(f"{told} of unequal lengths; expected rows of one length") from error
+    array = plain_array(given)
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"{told} of type {array.dtype}; expected real numbers")
+        raise ValueError(f"{told} of type {array.dtype}; expected real numbers, rows of one length")
     return array.astype(np.float64)
 
 

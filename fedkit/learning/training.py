@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedkit.checks import brief, having, real, whole
+from fedkit.checks import brief, having, real, whole, whole_or_none
 from fedkit.learning.device import find_device, for_each, samples_of
 from fedkit.learning.models import Model
 
@@ -51,8 +51,7 @@ class LocalSGD:
             raise ValueError("momentum is 1, which never forgets a step; expected less")
         whole("batch_size", self.batch_size, 1)
         whole("epochs", self.epochs, 0)
-        if self.steps is not None:
-            whole("steps", self.steps, 0)
+        whole_or_none("steps", self.steps, 0)
 
     def n_steps(self, size: int) -> int:
         """Number of SGD steps of a client with `size` samples."""

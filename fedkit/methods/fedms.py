@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from fedkit.checks import choice, having, real, vector, whole
+from fedkit.checks import choice, having, real, vector, whole, whole_or_none
 from fedkit.estimators import Estimator, estimate_many
 from fedkit.estimators.accumulators import MeanAccumulator
 from fedkit.estimators.driver import Budget, Count, Requests, Rng
-from fedkit.estimators.walks import RunningMeans, check_size, guided_orders, walk
+from fedkit.estimators.walks import RunningMeans, guided_orders, walk
 from fedkit.federated.policies import top
 from fedkit.federated.rounds import ClientTable, Round, Strategy
 from fedkit.games.coalitions import all_coalitions, ends
@@ -130,7 +130,7 @@ class MaverickGTG(_ClassWise):
     def __post_init__(self) -> None:
         super().__post_init__()
         whole("last", self.last, 1)
-        check_size("walks", self.walks)
+        whole_or_none("walks", self.walks)
 
     def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         n = n_players

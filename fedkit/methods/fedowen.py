@@ -15,11 +15,11 @@ import numpy.typing as npt
 from scipy.special import betainc
 from torch import Tensor
 
-from fedkit.checks import brief, real, vector, warn, whole
+from fedkit.checks import brief, real, vector, warn, whole, whole_or_none
 from fedkit.estimators.accumulators import MeanAccumulator
 from fedkit.estimators.driver import Budget, Count, Estimator, Requests, Rng
 from fedkit.estimators.levels import neighbour_marginals, neighbourhoods
-from fedkit.estimators.walks import blocks, check_size, groups
+from fedkit.estimators.walks import blocks, groups
 from fedkit.federated.policies import Estimated, draw
 from fedkit.federated.rounds import Aggregate, ClientTable, Round, Select, Strategy
 from fedkit.games.coalitions import ends
@@ -55,7 +55,7 @@ class OwenSampling(Estimator):
 
     def __post_init__(self) -> None:
         whole("levels", self.levels, 1)
-        check_size("draws", self.draws)
+        whole_or_none("draws", self.draws)
         if self.eta is not None:
             real("eta", self.eta, 0.0, 1.0)
 
@@ -158,7 +158,7 @@ class OwenTwins(Estimator):
 
     def __post_init__(self) -> None:
         whole("levels", self.levels, 1)
-        check_size("draws", self.draws)
+        whole_or_none("draws", self.draws)
 
     def minimum(self, n_players: int, count: Count) -> int:
         return self.levels * (n_players + 1)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedkit.checks import flag, whole
+from fedkit.checks import flag, whole, whole_or_none
 from fedkit.estimators import (
     Estimator,
     MultilinearSampling,
@@ -83,8 +83,7 @@ def value(
     """
     whole("seed", seed, 0)
     flag("progress", progress)
-    if budget is not None:
-        whole("budget", budget, 1)
+    whole_or_none("budget", budget)
     if x is None and not isinstance(module, Evaluator):
         if y is not None or budget is not None or utility != "accuracy":
             raise ValueError(

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.checks import choice, flag, having, one_line, whole
+from fedkit.checks import choice, flag, having, one_line, whole, whole_or_none
 from fedkit.fedvalue.columns import How, VerticalData
 from fedkit.fedvalue.information import PartyValues, mshapley_from_table
 from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples
@@ -165,12 +165,11 @@ class TaskParty(Party):
         self.iterations = whole("iterations", iterations, 1, MOST)
         self.duplications = _range("duplications", duplications, 1)
         self.artificial = _range("artificial", artificial, 0)
-        self.variant, self.hardened = variant, flag("hardened", hardened)
-        self.blocks = whole("blocks", blocks, 1, MOST)
+        low, tokens = (self.duplications[0], self.artificial[0]), tokens if hardened else "cell"
+        self._order = Order(*low, hardened=hardened, tokens=tokens, blocks=blocks)
+        self.variant, self.hardened, self.blocks = variant, hardened, blocks
         if blocks > 1 and variant == "cells":
             raise ValueError('blocks cut whole tables: take variant="table", or blocks=1')
-        low, tokens = (self.duplications[0], self.artificial[0]), tokens if hardened else "cell"
-        self._order = Order(*low, hardened=self.hardened, tokens=tokens, blocks=self.blocks)
         self.n_cells_of = {name: self.n_cells, **(n_cells or {})}
         self._runs = 0
 
@@ -362,8 +361,7 @@ def count_securely(
         knows the true table can deceive it.
     """
     having("data", data, "codes", "ids", "names")
-    if seed is not None:
-        whole("seed", seed, 0)
+    whole_or_none("seed", seed, 0)
     if variant == "cells" and flag("hardened", hardened):
         raise ValueError(
             'variant is "cells" and hardened is True: a server that knows the true table can '
@@ -418,9 +416,7 @@ def parties_of(
 
 def _range(name: str, value: Any, least: int) -> tuple[int, int]:
     ends = value if isinstance(value, tuple | list) else (value, value)
-    if len(ends) != 2:
-        raise ValueError(f"{name} is {value!r}; expected a whole number, or a pair (low, high)")
-    low, high = (whole(name, end, least, MOST) for end in ends)
+    low, high = (whole(name, end, least, MOST) for end in ends) if len(ends) == 2 else (1, 0)
     if low > high:
-        raise ValueError(f"{name} is {value!r}; expected (low, high) with low at most high")
+        raise ValueError(f"{name} is {value!r}; expected a whole number, or a pair (low, high)")
     return low, high
