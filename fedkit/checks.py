@@ -16,6 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 C = TypeVar("C", bound=type)
 
 
@@ -130,7 +133,7 @@ def same_rows(name: str, *tables: Any) -> None:
         raise ValueError(f"{name} have different indexes; align them, or pass x.to_numpy()")
 
 
-def numbers(name: str, values: Any) -> npt.NDArray[np.float64]:
+def numbers(name: str, values: Any) -> Floats:
     """Return numbers as ``float64``, NaN where one is missing, or refuse what is none."""
     try:
         array = plain_array(values)
@@ -142,7 +145,7 @@ def numbers(name: str, values: Any) -> npt.NDArray[np.float64]:
         raise ValueError(f"{name} is {reason}; expected an array of numbers") from error
 
 
-def vector(name: str, values: Any, length: int | None = None) -> npt.NDArray[np.float64]:
+def vector(name: str, values: Any, length: int | None = None) -> Floats:
     """Return `values` as a new read-only ``float64[n]`` of finite numbers, or refuse them."""
     given = plain_array(values)
     plain = given.dtype.kind in "iuf" and given.ndim == 1 and len(given) > 0

@@ -241,12 +241,12 @@ def test_methods_are_found_by_what_they_are() -> None:
     assert mine[0] == "Backwards"
     for wrong, sentence in (
         ("nothing", "a method is 'nothing'"), (object(), "no values"),
-        (type("Greedy", (Nan,), {"sees": ("everything",)}), "declares sees"),
-        (type("Text", (Nan,), {"sees": "sizes"}), "declares sees"),
+        (type("Greedy", (Nan,), {"sees": ("everything",)}), "has sees="),
+        (type("Text", (Nan,), {"sees": "sizes"}), "has sees="),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=sentence):
             find_methods([wrong])
-    with pytest.raises(ValueError, match="a name of its own"):
+    with pytest.raises(ValueError, match="with a name for each"):
         arena.run([Nan, Nan])
     with pytest.raises(ValueError, match="called 'exact', as a row"):
         arena.run([type("exact", (Nan,), {})], rows=["size"])
@@ -652,11 +652,11 @@ def test_two_objects_of_one_class_are_compared_by_names_of_ones_own() -> None:
     [
         ({"federation": "digits"}, "federation is 'digits'"),
         ({"participants": 5}, "participants"),
-        ({"methods": ["size", "size"]}, "a name of its own"),
+        ({"methods": ["size", "size"]}, "with a name for each"),
         ({"methods": ["nobody"]}, "nobody"),
         ({"methods": []}, r"methods is \[\]; expected at least one"),
         ({"methods": {}}, "expected at least one"),
-        ({"methods": {1: "size"}}, "named 1; each needs a name"),
+        ({"methods": {1: "size"}}, "named 1; give a dict"),
         ({"methods": 3}, "in a list or dict"),
         ({"methods": "cgsv"}, "in a list or dict"),
         ({"rounds": 0}, "rounds"),

@@ -437,7 +437,7 @@ SERVE = ["fedvalue", "serve", "--tokens"]
     ("what", "more", "words"),
     [
         (SERVE, ["none"], "none: No such file"),
-        (SERVE, ["bank.csv"], "has a line of 1 words; expected lines: task NAME TOKEN"),
+        (SERVE, ["bank.csv"], "has a line of 1 words, not task|data NAME TOKEN"),
         (SERVE, ["twice"], "has a party or a token twice"),
         ("bank", ["--data", "none.csv"], "none.csv: No such file"),
         ("bank", ["--columns", "a,z"], "columns id, a, z of 90 rows; expected"),

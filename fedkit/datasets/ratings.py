@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkit.atomic import write_bytes
-from fedkit.checks import choice, flag, one_line, whole
+from fedkit.checks import Ints, choice, flag, one_line, whole
 from fedkit.datasets.files import BROKEN, damaged, data_root, missing, not_fetched
 from fedkit.extras import need
 from fedkit.streams import Streams
@@ -66,25 +66,15 @@ RATINGS = {
 @one_line
 @dataclass(frozen=True, eq=False)
 class MovieLens:
-    """Who rated what, and who they are.
+    """Who rated what, and who they are."""
 
-    Attributes
-    ----------
-    name : str
-        ``"ml-1m"`` or ``"ml-100k"``, or what a made-up matrix is called.
-    ratings : uint8[U, M]
-        Stars from 1 to 5, 0 where a user has not rated a movie; rated movies only.
-    demographics : int64[U, 3]
-        Gender (0 female, 1 male), first year of the band of age, code of the occupation; not the
-        zip code, which comes close to naming a person.
-    source : str
-        Which files were read.
-    """
-
-    name: str
+    name: str  #: ``"ml-1m"`` or ``"ml-100k"``, or what a made-up matrix is called
+    #: ``[U, M]``, stars from 1 to 5, 0 where a user has not rated a movie; rated movies only
     ratings: NDArray[np.uint8]
-    demographics: NDArray[np.int64]
-    source: str = "made up"
+    #: ``[U, 3]``, gender (0 female, 1 male), first year of the band of age, code of the occupation;
+    #: not the zip code, which comes close to naming a person
+    demographics: Ints
+    source: str = "made up"  #: which files were read
 
     @cached_property
     def fingerprint(self) -> str:

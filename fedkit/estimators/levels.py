@@ -9,18 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedkit.checks import choice, flag, whole_or_none
+from fedkit.checks import Bools, Floats, choice, flag, whole_or_none
 from fedkit.estimators.accumulators import ContrastAccumulator, GroupAccumulator, MeanAccumulator
-from fedkit.estimators.driver import Budget, Count, Estimator, Floats, Requests, Rng
-from fedkit.estimators.walks import (
-    LARGEST_BLOCK,
-    blocks,
-    prefixes,
-    random_orders,
-    walk_marginals,
-)
+from fedkit.estimators.driver import Budget, Count, Estimator, Requests, Rng
+from fedkit.estimators.walks import LARGEST_BLOCK, blocks, prefixes, random_orders, walk_marginals
 from fedkit.games.exact import banzhaf_weights, shapley_weights
 
 STRATA = 8
@@ -131,15 +124,15 @@ def _reversed_bits(k: int) -> float:
     return sum((k >> bit & 1) / 2.0 ** (bit + 1) for bit in range(k.bit_length()))
 
 
-def neighbourhoods(coalitions: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def neighbourhoods(coalitions: Bools) -> Bools:
     """Return each coalition and its n neighbours, ``[k * (n + 1), n]`` for ``[k, n]``."""
     k, n = coalitions.shape
     changes = np.concatenate([np.zeros((1, n), dtype=np.bool_), np.eye(n, dtype=np.bool_)])
-    rows: NDArray[np.bool_] = np.logical_xor(coalitions[:, None, :], changes)
+    rows: Bools = np.logical_xor(coalitions[:, None, :], changes)
     return rows.reshape(k * (n + 1), n)
 
 
-def neighbour_marginals(coalitions: NDArray[np.bool_], utilities: Floats) -> Floats:
+def neighbour_marginals(coalitions: Bools, utilities: Floats) -> Floats:
     """Return every player's marginal at each coalition whose neighbours are all there."""
     n = coalitions.shape[1]
     whole = len(utilities) // (n + 1)
@@ -287,7 +280,7 @@ def _pairs(n: int, s: int) -> int:
     return 1 if s in (0, n / 2) else -(-n // s)
 
 
-def _round(rng: Rng, n: int, s: int) -> NDArray[np.bool_]:
+def _round(rng: Rng, n: int, s: int) -> Bools:
     """Return the coalitions of a round, each followed by its complement: ``bool[2 pairs, n]``."""
     pairs = _pairs(n, s)
     rows = np.ones((pairs, n), dtype=np.bool_)
@@ -299,7 +292,7 @@ def _round(rng: Rng, n: int, s: int) -> NDArray[np.bool_]:
     return np.stack([rows, ~rows], axis=1).reshape(2 * pairs, n)
 
 
-def _contributions(members: NDArray[np.bool_], differences: Floats) -> Floats:
+def _contributions(members: Bools, differences: Floats) -> Floats:
     """Return a round's share in every player's value, from the differences ``[pairs(, m)]``."""
     pairs, n = members.shape
     inside = members.T.astype(np.float64)

@@ -162,10 +162,7 @@ class Federation:
         on_updates = {i: attack for i, attack in attacks.items() if not callable(attack)}
         for new, old in ((on_data, self.transforms), (on_updates, self.attacks)):
             if other := sorted(i for i in new if i in old and new[i] != old[i]):
-                raise ValueError(
-                    f"clients {other} have a transform or an attack of this kind already: make "
-                    f"one of both"
-                )
+                raise ValueError(f"clients {other} have an attack of this kind; make one of both")
         made = self.with_transforms(on_data)
         return replace(made, attacks={**self.attacks, **on_updates})
 
@@ -180,8 +177,7 @@ class Federation:
                 false = self.attacks[client].update(updates[row], rng)
                 if not isinstance(false, Tensor) or false.shape != updates[row].shape:
                     raise ValueError(
-                        f"the attack of client {client} sent {brief(false)}; expected "
-                        f"{brief(updates[row])}"
+                        f"client {client} sent {brief(false)}; expected {brief(updates[row])}"
                     )
                 sent[row] = false
         return sent
@@ -237,9 +233,7 @@ def make_federation(
     if imbalance_factor is not None:
         pool = pool[long_tail(y_all[pool], imbalance_factor, streams.generator("tail"))]
     if whole("n_clients", n_clients, 1) > len(pool):
-        raise ValueError(
-            f"n_clients is {n_clients} for {len(pool)} samples; take fewer clients or more data"
-        )
+        raise ValueError(f"n_clients is {n_clients} for {len(pool)} samples; take fewer clients")
     dealt = scheme.split(y_all[pool], n_clients, streams.generator("split"))
     parts = _positions(scheme, dealt, n_clients, len(pool))
     parts = fill_empty(parts, empty, streams.generator("refill"), min_size)
@@ -315,15 +309,11 @@ def federation_from_arrays(
         raise ValueError("no client has data; give at least one client samples")
     for whose, (x, _) in checked.items():
         if len(x) and x.shape[1:] != shape:
-            raise ValueError(
-                f"{whose}: a sample has the shape {tuple(x.shape[1:])}, others {tuple(shape)}"
-            )
+            raise ValueError(f"{whose}: samples {tuple(x.shape[1:])}, of others {tuple(shape)}")
     labels = torch.cat([y for _, y in checked.values()])
     most = 1 + int(labels.max())
     if n_classes is not None and n_classes < most:
-        raise ValueError(
-            f"n_classes is {n_classes}, and there is a label {most - 1}; labels are from 0"
-        )
+        raise ValueError(f"n_classes is {n_classes}, and a label is {most - 1}; labels are from 0")
     nothing = torch.empty((0, *shape)), torch.empty(0, dtype=torch.int64)
     x, y = (torch.cat(part) for part in zip(*(pair for pair in held if len(pair[1])), strict=True))
     parts = np.split(np.arange(len(y)), np.cumsum([len(labels) for _, labels in held])[:-1])

@@ -8,9 +8,9 @@ from math import comb
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fedkit.checks import brief, vector, whole, whole_or_none
+from fedkit.checks import Bools, brief, vector, whole, whole_or_none
 from fedkit.games.coalitions import Coalitions, Utilities
 from fedkit.games.exact import shapley_weights
 from fedkit.games.game import Game
@@ -96,9 +96,7 @@ def random_unanimity_sum(
 
 
 def _unanimity_sum(
-    carriers: NDArray[np.bool_],
-    dividends: Utilities,
-    utilities: Callable[[Coalitions], Any] | None = None,
+    carriers: Bools, dividends: Utilities, utilities: Callable[[Coalitions], Any] | None = None
 ) -> Example:
     """Return ``v(S) = sum of the dividends of the carriers inside S``."""
 

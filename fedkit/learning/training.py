@@ -158,9 +158,7 @@ def _check(
     model: Model, start: Tensor, datasets: Sequence[Data], rngs: Sequence[np.random.Generator]
 ) -> None:
     if not isinstance(start, Tensor) or start.dim() != 2 or start.shape[1] != model.size:
-        raise ValueError(
-            f"start has shape {np.shape(start)}; expected [S, {model.size}]: start.expand(S, -1)"
-        )
+        raise ValueError(f"start is {np.shape(start)}; expected a row for each, [S, {model.size}]")
     if not len(start) == len(datasets) == len(rngs):
         raise ValueError(
             f"{len(start)} models, {len(datasets)} data sets and {len(rngs)} generators; "
@@ -174,10 +172,7 @@ def _check(
                 f"{[len(y), *model.input_shape]}"
             )
         if y.is_floating_point() or (len(y) and not 0 <= int(y.min()) <= int(y.max()) < classes):
-            raise ValueError(
-                f"datasets[{i}] has labels {brief(y)}; expected whole numbers from 0 to "
-                f"{classes - 1}"
-            )
+            raise ValueError(f"datasets[{i}] has labels {brief(y)}; expected 0 to {classes - 1}")
 
 
 def _feed(
@@ -205,11 +200,7 @@ def _feed(
 
 
 def _train(
-    model: Model,
-    start: Tensor,
-    data: list[Data],
-    config: LocalSGD,
-    batches: list[list[np.ndarray]],
+    model: Model, start: Tensor, data: list[Data], config: LocalSGD, batches: list[list[np.ndarray]]
 ) -> Tensor:
     """Train a stack whose clients are sorted by their number of steps, longest first."""
     weights = [t.contiguous() for t in model.split(start)]
