@@ -137,8 +137,6 @@ class Oracle:
 
     def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> Ints:
         pool = np.setdiff1d(table.available, self.excluded)
-        if not len(pool):
-            raise ValueError("every client with data is excluded; leave at least one")
         return _best(pool, np.isin(pool, self.favourites).astype(np.float64), k, rng)
 
 
