@@ -242,7 +242,7 @@ AWAY = httpx.ReadError("cut off")
         ((200, b"FKT2 and more"), http.CounterUnavailable, "cannot be read", 1),
         ((202, b"{" + b"[" * 9999), http.CounterUnavailable, "cannot be read", 1),
         ((202, b"{}"), http.CounterUnavailable, "cannot be read", 1),
-        (AWAY, http.CounterUnavailable, "in 7 tries: ReadError: cut off", 7),
+        (AWAY, http.CounterUnavailable, "7 times: ReadError: cut off", 7),
         ((502, b"gone"), http.CounterUnavailable, "502: b'gone'", 7),
         ((403, b'{"detail": "no\\u0007\\nway"}'), http.CounterRefused,
          r"\(403: 'no\\x07\\nway'\)", 1),

@@ -177,35 +177,28 @@ class BanzhafSampling(Estimator):
         return ContrastAccumulator(n_players) if self.variant == "msr" else MeanAccumulator()
 
     def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
-        n = n_players
-        if self.variant == "msr":
-            for size in blocks(self.draws, largest=1024):
-                coalitions = rng.random((size, n)) < 0.5
+        n, msr = n_players, self.variant == "msr"
+        for size in blocks(self.draws, largest=1024 if msr else LARGEST_BLOCK):
+            coalitions = rng.random((size, n)) < 0.5  # Algorithm 4, lines 2 and 3
+            if msr:
                 utilities = yield coalitions
                 accumulator.add(coalitions[: len(utilities)], utilities)
                 accumulator.info["draws"] = accumulator.info.get("draws", 0) + len(utilities)
-            return
-        sizes = blocks(self.draws)
-        if self.variant == "marginal":
-            for size in sizes:
-                coalitions = rng.random((size, n)) < 0.5
-                utilities = yield neighbourhoods(coalitions)
-                accumulator.add(neighbour_marginals(coalitions, utilities))
-                accumulator.info["draws"] = int(accumulator.counts[0])
-            return
-        for size in sizes:  # FedOwen, Algorithm 4, line 2
-            coalitions = rng.random((size, n)) < 0.5  # line 3
-            asked = [  # line 4: each coalition, and with each absent player
-                np.concatenate([row[None], (row | np.eye(n, dtype=np.bool_))[~row]])
-                for row in coalitions
-            ]
-            lengths = [len(rows) for rows in asked]
-            utilities = yield np.concatenate(asked)
-            found = np.split(utilities, np.cumsum(lengths)[:-1])
-            whole = sum(len(part) == k for part, k in zip(found, lengths, strict=True))
-            samples = np.zeros((whole, n, *utilities.shape[1:]))
-            for i in range(whole):
-                samples[i, ~coalitions[i]] = found[i][1:] - found[i][0]  # line 5
+                continue
+            if self.variant == "marginal":
+                samples = neighbour_marginals(coalitions, (yield neighbourhoods(coalitions)))
+            else:
+                asked = [  # line 4: each coalition, and with each absent player
+                    np.concatenate([row[None], (row | np.eye(n, dtype=np.bool_))[~row]])
+                    for row in coalitions
+                ]
+                lengths = [len(rows) for rows in asked]
+                utilities = yield np.concatenate(asked)
+                found = np.split(utilities, np.cumsum(lengths)[:-1])
+                whole = sum(len(part) == k for part, k in zip(found, lengths, strict=True))
+                samples = np.zeros((whole, n, *utilities.shape[1:]))
+                for i in range(whole):
+                    samples[i, ~coalitions[i]] = found[i][1:] - found[i][0]  # line 5
             accumulator.add(samples)  # line 8: divided by the number of draws
             accumulator.info["draws"] = int(accumulator.counts[0])
 

@@ -156,7 +156,7 @@ class Report:
 class Table:
     """What the server answers: how often each tuple of tokens occurs."""
 
-    #: ``[C, P]``, one row per tuple that occurs, one column per party in the order of the job's
+    #: ``[C, P]``, one row per tuple that occurs, one column per party in the job's order
     tokens: npt.NDArray[np.uint32]
     counts: Ints  #: ``[C]``, number of encrypted IDs in the intersection that carry this tuple
     sealed: Sequence[bytes] = ()  #: the parties' reports for the task party, in the same order
