@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fedkit import estimators as est
-from fedkit.checks import brief, choice, flag, having, one_line, warn, whole
+from fedkit.checks import Bools, Floats, brief, choice, flag, having, numbers, one_line, warn, whole
 from fedkit.extras import need
 from fedkit.federated import policies
 from fedkit.federated.federation import Federation
@@ -44,12 +44,6 @@ from fedkit.streams import Streams
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "METHODS", "Compared", "Method", "RoundByRound", "View", "World", "agreement", "compare",
-    "find_methods", "play", "retraining_values",
-]  # fmt: skip
-
-FloatArray = npt.NDArray[np.float64]
 
 UTILITIES = ("accuracy", "negative_loss", "class_accuracy")
 SIGHTS = ("updates", "sizes", "validation", "training")
@@ -69,18 +63,18 @@ SPENT = 6
 # ------------------------------------------------------------------------------ the federation
 
 
-def accuracy_and_loss(outputs: torch.Tensor, y: torch.Tensor) -> FloatArray:
+def accuracy_and_loss(outputs: torch.Tensor, y: torch.Tensor) -> Floats:
     """Accuracy, and minus the mean cross-entropy, no worse than minus :data:`WORST`."""
     loss = F.cross_entropy(outputs.double(), y).nan_to_num(nan=WORST)
     accuracy = (outputs.argmax(dim=1) == y).double().mean()
     return np.array([float(accuracy), -min(float(loss), WORST)])
 
 
-def bounded_loss(r: Round, judge: Evaluator) -> Callable[[npt.NDArray[np.bool_]], FloatArray]:
+def bounded_loss(r: Round, judge: Evaluator) -> Callable[[Bools], Floats]:
     """Minus the loss of coalitions, no worse than minus :data:`WORST`."""
     game = replace(r, evaluator=judge).game()
 
-    def value(rows: npt.NDArray[np.bool_]) -> FloatArray:
+    def value(rows: Bools) -> Floats:
         return np.maximum(np.nan_to_num(game.function(rows), nan=-WORST, neginf=-WORST), -WORST)
 
     return value
@@ -99,7 +93,7 @@ class World:
     plan: Plan
     seed: int = 0
     select: Select = field(default_factory=policies.UniformSelection)
-    present: npt.NDArray[np.bool_] | None = None
+    present: Bools | None = None
     name: str = ""
 
     @property
@@ -172,7 +166,7 @@ class World:
         weights: npt.ArrayLike | None = None,
         on: str = "test",
         every_round: bool = False,
-    ) -> FloatArray:
+    ) -> Floats:
         """Train federations from scratch: accuracy and minus loss, float64[B, R or 1, 2].
 
         As ``train_with_sizes``, with `sizes` (B, n) or (B, R, n); who is not there yet uses none.
@@ -190,7 +184,7 @@ class World:
             device="cpu", weights=weights, utility=accuracy_and_loss,
         )  # fmt: skip
 
-    def value(self, coalitions: npt.NDArray[np.bool_]) -> FloatArray:
+    def value(self, coalitions: Bools) -> Floats:
         """Accuracy and minus loss of the federations of some coalitions, float64[B, 2]."""
         return self.train(coalitions * self.federation.sizes)[:, 0]
 
@@ -207,22 +201,7 @@ def retraining_values(w: World) -> Valuation:
 
 
 class View:
-    """What one method is shown of one federation, and what it spends.
-
-    Attributes
-    ----------
-    n_clients, n_rounds : int
-    present : bool[R, n]
-        Who is there in each round.
-    sizes, times : int64[n]
-        Samples per client, and rounds in which it took part.
-    streams : Streams
-        Random streams of this method for this federation; the seed tells nothing of the clients.
-    trainings : float
-        Federations trained so far, in units of everybody's data in all rounds.
-    by_round : list of float64[k]
-        What :meth:`mean` was given last.
-    """
+    """What one method is shown of one federation, and what it spends."""
 
     output = 0  # of a training from scratch: validation accuracy
 
@@ -230,14 +209,17 @@ class View:
         self._world = world
         self.n_clients, self.n_rounds = world.n, world.plan.rounds
         everybody = np.ones((self.n_rounds, self.n_clients), dtype=bool)
+        #: ``bool[R, n]``, who is there in each round
         self.present = everybody if world.present is None else world.present
-        self.sizes = world.federation.sizes
+        self.sizes = world.federation.sizes  #: ``int64[n]``, samples per client
         asked = np.concatenate([r.participants for r in world.rounds])
+        #: ``int64[n]``, rounds in which each client took part
         self.times = np.bincount(asked, minlength=self.n_clients)
         own = Streams(world.seed).sequence("arena", "method", world.name)
+        #: of this method for this federation; the seed tells nothing of the clients
         self.streams = Streams(int(own.generate_state(1)[0]))
-        self.trainings = 0.0
-        self.by_round: list[FloatArray] = []
+        self.trainings = 0.0  #: so far, in units of everybody's data in all rounds
+        self.by_round: list[Floats] = []  #: what :meth:`mean` was given last, ``[k]`` each
         self.games: dict[tuple[int, str], Memory] = {}
         self._models = 0
 
@@ -263,7 +245,7 @@ class View:
         judge = self._world.judge(utility)
         evaluate = judge.utilities
 
-        def counted(rows: Any) -> FloatArray:
+        def counted(rows: Any) -> Floats:
             self._models += len(rows)
             return evaluate(rows)
 
@@ -277,7 +259,7 @@ class View:
         memory = self.games[index, utility]
         return Game(memory.game.n_players, memory)
 
-    def mean(self, values: Sequence[npt.ArrayLike]) -> FloatArray:
+    def mean(self, values: Sequence[npt.ArrayLike]) -> Floats:
         """Average values over the rounds that each client took part in, float64[n], or NaN."""
         totals = np.zeros(self.n_clients)
         given = [np.array(mine, dtype=np.float64) for mine in values]
@@ -286,7 +268,7 @@ class View:
         self.by_round = given
         return np.where(self.times > 0, totals / np.maximum(self.times, 1), np.nan)
 
-    def train(self, sizes: npt.ArrayLike, every_round: bool = False) -> FloatArray:
+    def train(self, sizes: npt.ArrayLike, every_round: bool = False) -> Floats:
         """Train federations from scratch: validation accuracy, float64[B, R] or [B, 1].
 
         In federation b (and round r) client i trains on its first ``sizes[b, (r,) i]`` samples.
@@ -336,9 +318,9 @@ class RoundByRound:
     policy: Value
     sees: tuple[str, ...] = ()
     utility: str = "accuracy"
-    credit: Callable[[Valuation], FloatArray] = lambda v: v.in_units().values
+    credit: Callable[[Valuation], Floats] = lambda v: v.in_units().values
 
-    def values(self, view: View) -> FloatArray:
+    def values(self, view: View) -> Floats:
         """Say what each client is worth, averaged over rounds."""
         return view.mean([self.credit(v) for v in self.policy(view.rounds(self.utility))])
 
@@ -346,7 +328,7 @@ class RoundByRound:
 class _Trajectories(RoundByRound):
     """FedTSV, whose reference is a training of the server's in every round: it is counted."""
 
-    def values(self, view: View) -> FloatArray:
+    def values(self, view: View) -> Floats:
         everybody = sum(view.rounds()[0].local.n_steps(int(n)) for n in view.sizes)
         for r in view.rounds():  # as many steps as participants take on average
             steps = np.mean([r.local.n_steps(int(n)) for n in r.sizes])
@@ -370,26 +352,20 @@ class Budgeted:
     normalised: bool = False
 
     def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
+        """Value each round by its game."""
         games = [r.game(self.normalised) for r in rounds]
-        return est.estimate_many(
-            games,
-            [_knowing(self.estimator, r) if self.sized else self.estimator for r in rounds],
-            [self._budget(game) for game in games] if self.common else None,
-            [r.streams.child("valuation") for r in rounds],
-        )
+        if self.sized:
+            sizes = [r.sizes.astype(np.float64) for r in rounds]
+            games = [replace(g, sizes=own) for g, own in zip(games, sizes, strict=True)]
+        budgets = [self._budget(game) for game in games] if self.common else None
+        seeds = [r.streams.child("valuation") for r in rounds]
+        return est.estimate_many(games, self.estimator, budgets, seeds)
 
     def _budget(self, game: Game) -> int:
         n = game.n_players
         budget = min(SPENT * n, 2**n)
         least = self.estimator.minimum(n, "distinct")
         return max(budget - 2, least) if self.normalised else budget
-
-
-def _knowing(estimator: est.Estimator, whose: Any) -> est.Estimator:
-    """Tell sampling by regression the sizes of a round, or of all clients."""
-    if isinstance(estimator, est.ProxySampling):
-        return replace(estimator, sizes=tuple(whose.sizes.tolist()))
-    return estimator
 
 
 @dataclass(frozen=True)
@@ -399,15 +375,16 @@ class Retrained:
     estimator: est.Estimator | None = None
     sees: tuple[str, ...] = ("training",)
 
-    def values(self, view: View) -> FloatArray:
+    def values(self, view: View) -> Floats:
         """Values of the estimator under the common budget."""
         game = view.retraining()
         if self.estimator is None:
             return leave_one_out(game).values
-        estimator = _knowing(self.estimator, view) if "sizes" in self.sees else self.estimator
+        if "sizes" in self.sees:
+            game = replace(game, sizes=view.sizes.astype(np.float64))
         # an estimator may need a few coalitions more to have seen everybody
-        budget = max(SPENT * game.n_players, estimator.minimum(game.n_players, "distinct"))
-        return est.estimate_many(game, estimator, budget, view.streams)[0].values
+        budget = max(SPENT * game.n_players, self.estimator.minimum(game.n_players, "distinct"))
+        return est.estimate_many(game, self.estimator, budget, view.streams)[0].values
 
 
 @dataclass(frozen=True)
@@ -418,7 +395,7 @@ class Simulated:
     simulations: int = 40
     sees: tuple[str, ...] = ("training", "sizes")
 
-    def values(self, view: View) -> FloatArray:
+    def values(self, view: View) -> Floats:
         """Values at full participation."""
         sizes, rounds, seed = view.sizes, view.n_rounds, view.streams.seed
         count = max(self.simulations, fedccea.fewest_simulations(view.n_clients, rounds))
@@ -492,9 +469,7 @@ def find_methods(given: Sequence[Entry] | Mapping[str, Entry]) -> dict[str, Meth
     found: dict[str, Method] = {}
     for name, one in pairs:
         if not isinstance(name, str) or not name or name in found:
-            raise ValueError(
-                f"a method is named {name!r}; each needs a name of its own: give a dict of them"
-            )
+            raise ValueError(f"a method is named {name!r}; give a dict, with a name for each")
         found[name] = _method(name, one)
     return found
 
@@ -513,33 +488,22 @@ def _method(name: str, given: Any) -> Method:
     having(f"method {name}", made, "values")
     needs = getattr(made, "sees", ())
     if isinstance(needs, str) or not all(sight in SIGHTS for sight in needs):
-        raise ValueError(
-            f"method {name} declares sees = {needs!r}; expected some of {', '.join(SIGHTS)}"
-        )
+        raise ValueError(f"method {name} has sees={needs!r}; expected some of {', '.join(SIGHTS)}")
     return cast(Method, made)
 
 
 @dataclass(frozen=True)
 class Played:
-    """What a method said of one federation, and what it spent.
+    """What a method said of one federation, and what it spent."""
 
-    Attributes
-    ----------
-    values : float64[n]
-        By client; NaN only for one who took part in no round.
-    fidelity : float
-        Kendall's tau-b with the exact values of a round by the method's own utility, averaged over
-        the rounds in which they differ; NaN where there is none.
-    evaluations, trainings, seconds, held
-        Utilities; federations in units of everybody's data; processor time; MiB of the server.
-    """
-
-    values: FloatArray
+    values: Floats  #: ``[n]``, by client; NaN only for one who took part in no round
+    #: Kendall's tau-b with the exact values of a round by the method's own utility, averaged over
+    #: the rounds in which they differ; NaN where there is none
     fidelity: float
-    evaluations: int
-    trainings: float
-    seconds: float
-    held: float
+    evaluations: int  #: of utilities
+    trainings: float  #: of federations, in units of everybody's data
+    seconds: float  #: of processor time
+    held: float  #: MiB of the server
 
 
 def play(method: Method, world: World) -> Played:
@@ -557,16 +521,11 @@ def play(method: Method, world: World) -> Played:
     given: Any = method.values(view)
     if hasattr(given, "reindex"):  # a pandas series is by client, in whatever order
         given = given.reindex(range(world.n))
-    if np.iscomplexobj(given):
-        raise ValueError("it returned complex numbers; expected real ones, one per client")
-    values = np.array(given, dtype=np.float64)
+    values = numbers("what it returned", given).copy()
     own = time.process_time() - start
     unasked = view.times == 0  # of whom nobody need say anything
     if values.shape != (world.n,) or not (np.isfinite(values) | unasked & np.isnan(values)).all():
-        raise ValueError(
-            f"it returned {brief(values)} of shape {values.shape}; expected {world.n} finite "
-            "numbers, one per client"
-        )
+        raise ValueError(f"it returned {brief(values)}; expected {world.n} finite numbers")
     coalitions = sum(game.evaluations for game in view.games.values())  # models took own time
     return Played(
         values, _fidelity(view, values), view.evaluations, view.trainings, own + coalitions * price,
@@ -583,7 +542,7 @@ def _held(world: World, needs: Collection[str]) -> float:
     return size / 2**20
 
 
-def _fidelity(view: View, values: FloatArray) -> float:
+def _fidelity(view: View, values: Floats) -> float:
     """Agreement of a method's values of rounds with the exact ones (:class:`Played`)."""
     mine = view.by_round
     judged = len(view._world.federation.y_val) > 0
@@ -604,10 +563,6 @@ def _fidelity(view: View, values: FloatArray) -> float:
 def agreement(a: npt.ArrayLike, b: npt.ArrayLike, silent: float = 0.0) -> float:
     """Kendall's tau-b of two valuations, without NaN; `silent` where one says nothing."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if x.ndim != 1 or x.shape != y.shape:
-        raise ValueError(
-            f"valuations have shapes {x.shape} and {y.shape}; expected one number per client"
-        )
     both = np.isfinite(x) & np.isfinite(y)
     if both.sum() < 2:
         return float("nan")
@@ -617,29 +572,16 @@ def agreement(a: npt.ArrayLike, b: npt.ArrayLike, silent: float = 0.0) -> float:
 @one_line
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """What methods say of the clients of one federation.
+    """What methods say of the clients of one federation."""
 
-    Attributes
-    ----------
-    values : DataFrame
-        One row per method, one column per client, in units of the method.
-    measures : DataFrame
-        One row per method: ``rounds`` and ``retraining``, its agreement (Kendall's tau-b) with the
-        exact values of the rounds and with those of retraining; ``evaluations``, ``trainings``,
-        ``seconds`` and ``held`` (MiB), its costs.
-    agreement : DataFrame
-        Agreement of every method with every other; NaN where one says the same of everybody.
-    failures : dict of str to str
-        One sentence for each method that failed, which is warned of, too.
-    accuracy : float
-        Test accuracy of the model after the last round, a fraction.
-    """
-
-    values: pd.DataFrame
+    values: pd.DataFrame  #: one row per method, one column per client, in units of the method
+    #: one row per method: ``rounds`` and ``retraining``, its agreement (Kendall's tau-b) with the
+    #: exact values of the rounds and with those of retraining; ``evaluations``, ``trainings``,
+    #: ``seconds`` and ``held`` (MiB), its costs
     measures: pd.DataFrame
-    agreement: pd.DataFrame
-    failures: dict[str, str]
-    accuracy: float
+    agreement: pd.DataFrame  #: of every method with every other; NaN where one has no order
+    failures: dict[str, str]  #: one sentence for each method that failed, which is warned of, too
+    accuracy: float  #: of the model after the last round, on the test images, a fraction
 
 
 def compare(

@@ -9,8 +9,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-__all__ = ["file_at", "named_as", "open_table", "write_arrays", "write_bytes", "write_text"]
-
 PATIENCE = 60.0  # seconds to wait for another process that writes
 
 _OTHERS = {".csv", ".json", ".npy", ".npz", ".parquet", ".pkl", ".png", ".pt", ".xlsx"}
@@ -24,8 +22,7 @@ def named_as(path: str | Path, suffix: str, instead: str = "") -> Path:
     if place.suffix in _OTHERS - {suffix}:
         hint = f" ({instead})" if instead else ""
         raise ValueError(
-            f"{place.name} is named like another kind of file; save writes {suffix}: "
-            f"{place.with_suffix(suffix).name}{hint}"
+            f"{place.name} is another kind of file by name; save writes {suffix}{hint}"
         )
     return place
 
@@ -83,7 +80,6 @@ def open_table(path: Path, table: str, columns: str, kind: str) -> sqlite3.Conne
             )
     except (sqlite3.Error, OSError) as error:
         raise ValueError(
-            f"{path} cannot hold {kind} ({error}); pass the name of a new file, or of one that "
-            f"holds {kind}"
+            f"{path} cannot hold {kind} ({error}); pass a new file, or one with {kind}"
         ) from error
     return file

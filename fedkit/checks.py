@@ -16,11 +16,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "brief", "choice", "flag", "function", "having", "numbers", "one_line", "plain_array", "real",
-    "same_rows", "unboxed", "vector", "warn", "whole",
-]  # fmt: skip
-
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 C = TypeVar("C", bound=type)
 
 
@@ -34,6 +32,12 @@ def whole(name: str, value: Any, least: int | None = None, most: int | None = No
         if (least is None or number >= least) and (most is None or number <= most):
             return number
     raise ValueError(f"{name} is {_shown(value)}; expected a whole number{_range(least, most)}")
+
+
+def whole_or_none(name: str, value: Any, least: int = 1) -> None:
+    """Refuse what is neither None nor a whole number of at least so much."""
+    if value is not None:
+        whole(name, value, least)
 
 
 def real(
@@ -96,13 +100,19 @@ def having(name: str, value: Any, *attributes: str) -> Any:
 
 
 def plain_array(values: Any) -> npt.NDArray[Any]:
-    """Return an array, of a tensor without its gradient; what a masked array hides is missing."""
+    """Return an array, of a tensor without its gradient; rows of unequal lengths are objects.
+
+    What a masked array hides is missing.
+    """
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":  # numpy has none
             values = values.float()
     if not isinstance(values, np.ma.MaskedArray):
-        return np.asarray(values)
+        try:
+            return np.asarray(values)
+        except ValueError:
+            return np.fromiter(values, dtype=object)
     shown = np.asarray(values.data)
     floats = shown.dtype.kind == "f"
     held = shown.astype(shown.dtype if floats else object)  # whole numbers stay whole
@@ -123,7 +133,7 @@ def same_rows(name: str, *tables: Any) -> None:
         raise ValueError(f"{name} have different indexes; align them, or pass x.to_numpy()")
 
 
-def numbers(name: str, values: Any) -> npt.NDArray[np.float64]:
+def numbers(name: str, values: Any) -> Floats:
     """Return numbers as ``float64``, NaN where one is missing, or refuse what is none."""
     try:
         array = plain_array(values)
@@ -135,12 +145,9 @@ def numbers(name: str, values: Any) -> npt.NDArray[np.float64]:
         raise ValueError(f"{name} is {reason}; expected an array of numbers") from error
 
 
-def vector(name: str, values: Any, length: int | None = None) -> npt.NDArray[np.float64]:
+def vector(name: str, values: Any, length: int | None = None) -> Floats:
     """Return `values` as a new read-only ``float64[n]`` of finite numbers, or refuse them."""
-    try:
-        given = plain_array(values)
-    except ValueError:  # ragged
-        given = np.zeros(0)
+    given = plain_array(values)
     plain = given.dtype.kind in "iuf" and given.ndim == 1 and len(given) > 0
     if not plain or not np.isfinite(given).all() or length not in (None, len(given)):
         count = "finite numbers, at least one" if length is None else f"{length} finite numbers"

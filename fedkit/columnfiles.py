@@ -9,8 +9,6 @@ from typing import Any
 
 from fedkit.extras import need
 
-__all__ = ["read_columns"]
-
 
 def read_columns(
     path: Path, *, id_column: str = "id", label: str | None = None,
@@ -34,9 +32,7 @@ def read_columns(
                 encoding="utf-8-sig",
             )  # fmt: skip
     except (ValueError, pandas.errors.ParserWarning) as error:  # no text, or no table
-        raise ValueError(
-            f"{path} is not a CSV file in UTF-8 with commas and a line of names: {error}"
-        ) from error
+        raise ValueError(f"{path} is no CSV file in UTF-8 with a line of names: {error}") from error
     own = [id_column] if label is None else [id_column, label]
     chosen = [c for c in frame.columns if c not in own] if columns is None else list(columns)
     asked = [*own, *chosen]
@@ -51,8 +47,5 @@ def read_columns(
     ids = frame[id_column].tolist()
     odd = [row for row, one in enumerate(ids, 1) if not one or one != one.strip()]
     if odd:
-        raise ValueError(
-            f"{path}: the {id_column} of row {odd[0]} is empty, or padded with spaces; IDs are "
-            "compared as they are written"
-        )
+        raise ValueError(f"{path}: the {id_column} of row {odd[0]} is empty, or padded with spaces")
     return ids, frame[chosen], None if label is None else frame[label]

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
 
-__all__ = ["bar", "lazy", "need"]
-
 T = TypeVar("T")
 
 PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml"}  # of other names

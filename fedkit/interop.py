@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedkit.checks import brief, having, whole
+from fedkit.checks import brief, function, having, whole
 from fedkit.extras import need
 from fedkit.games.coalitions import Coalitions, Utilities
 from fedkit.games.game import Game, as_game
 from fedkit.games.valuation import Valuation
-
-__all__ = ["from_pydvl", "from_shapiq", "to_pydvl", "to_shap", "to_shapiq"]
 
 
 def to_shapiq(game: Game) -> Any:
@@ -33,10 +31,7 @@ def _single(game: Game) -> Game:
     """Return a game of single numbers, or refuse it: the empty coalition is asked for."""
     outputs = as_game(game)(np.zeros((1, game.n_players), dtype=np.bool_)).shape[1:]
     if outputs:
-        raise ValueError(
-            f"game has utilities of {outputs[0]} numbers; give one column: lambda rows: "
-            f"game(rows)[:, 0]"
-        )
+        raise ValueError(f"game has utilities of {outputs[0]} numbers; give one: game(rows)[:, 0]")
     return game
 
 
@@ -67,8 +62,7 @@ def to_pydvl(game: Game) -> tuple[Any, Any]:
 
 def from_pydvl(utility: Any, n_players: int) -> Game:
     """Return a utility of pyDVL that knows its data as a game of its points, or of groups."""
-    if not callable(utility):
-        raise ValueError(f"utility is {brief(utility)}; expected a utility of pyDVL")
+    function("utility", utility)
     whole("n_players", n_players, 1)
     sample = need("pydvl.valuation.types", "bench").Sample
 
@@ -94,12 +88,9 @@ def to_shap(
         What stands beside a client, or colours it: data sizes ``[n]``, or ``[rows, n]``.
     """
     given = [valuations] if isinstance(valuations, Valuation) else valuations
-    if not isinstance(given, Sequence) or not all(isinstance(v, Valuation) for v in given):
-        raise ValueError(f"valuations is {brief(valuations)}; expected an fk.Valuation, or several")
-    if len({(v.values.shape, v.names) for v in given}) != 1:
-        raise ValueError(
-            f"valuations are {brief(given)}; expected at least one, and the same players in all"
-        )
+    several = isinstance(given, Sequence) and all(isinstance(v, Valuation) for v in given)
+    if not several or len({(v.values.shape, v.names) for v in given}) != 1:
+        raise ValueError(f"valuations is {brief(valuations)}; expected fk.Valuation, all alike")
     n = given[0].n_players
     units = [v.in_units() for v in given]
     values, errors = (

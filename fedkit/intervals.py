@@ -10,12 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-__all__ = [
-    "Interval", "bounded_interval", "finite", "geometric_mean", "holm",
-    "kendalls_tau", "mean_interval", "paired_interval", "paired_p_value", "settled",
-]  # fmt: skip
-
-FloatArray = npt.NDArray[np.float64]
+from fedkit.checks import Floats
 
 NONPARAMETRIC_FROM = 10
 """Seeds from which the paired test is of ranks instead of Student's."""
@@ -49,13 +44,13 @@ class Interval:
         return float(np.fmax(self.high - self.mean, self.mean - self.low))
 
 
-def finite(values: npt.ArrayLike) -> FloatArray:
+def finite(values: npt.ArrayLike) -> Floats:
     """Return the finite values as one row."""
     array = np.asarray(values, dtype=np.float64).ravel()
     return array[np.isfinite(array)]
 
 
-def settled(values: npt.ArrayLike, of: npt.ArrayLike) -> FloatArray:
+def settled(values: npt.ArrayLike, of: npt.ArrayLike) -> Floats:
     """Round values to ten digits of the largest that they were computed `of`.
 
     Differences of accuracies tie or vanish in floating point only nearly.
@@ -101,9 +96,7 @@ def bounded_interval(
         return i
     x, span = finite(values), most - least
     if x.min() < least - 1e-9 * span or x.max() > most + 1e-9 * span:
-        raise ValueError(
-            f"values reach from {x.min():g} to {x.max():g}, beyond {least:g} to {most:g}"
-        )
+        raise ValueError(f"values from {x.min():g} to {x.max():g} lie beyond {least:g} to {most:g}")
     k = int((x == most).sum())
     if k + int((x == least).sum()) < i.n:
         return i.within(least, most)
@@ -145,11 +138,11 @@ def paired_p_value(differences: npt.ArrayLike) -> tuple[float, str]:
     return float(stats.wilcoxon(d).pvalue), "Wilcoxon signed-rank"
 
 
-def _signed_ranks(d: FloatArray, axis: int) -> FloatArray:
+def _signed_ranks(d: Floats, axis: int) -> Floats:
     return np.asarray((np.sign(d) * stats.rankdata(np.abs(d), axis=axis)).sum(axis=axis))
 
 
-def holm(p_values: Sequence[float]) -> FloatArray:
+def holm(p_values: Sequence[float]) -> Floats:
     """Holm's adjusted p-values of a family, in the order given."""
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
@@ -159,7 +152,7 @@ def holm(p_values: Sequence[float]) -> FloatArray:
     return adjusted
 
 
-def kendalls_tau(scores: npt.ArrayLike, reference: npt.ArrayLike) -> FloatArray:
+def kendalls_tau(scores: npt.ArrayLike, reference: npt.ArrayLike) -> Floats:
     """Kendall's rank correlation tau-b of scores with a reference, corrected for ties.
 
     Both are float64[..., methods], of shapes that broadcast; the result is float64[...]: 1 for the

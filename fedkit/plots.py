@@ -14,7 +14,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import numbers, real, whole
+from fedkit.checks import Floats, brief, numbers, real, whole
 from fedkit.extras import need
 
 need("matplotlib", extra="run")
@@ -24,9 +24,6 @@ from matplotlib.axes import Axes  # noqa: E402
 from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.ticker import AutoLocator, MaxNLocator  # noqa: E402
 
-__all__ = ["INK", "PALETTE", "Picture", "bars_with_errors", "panels"]
-
-FloatArray = NDArray[np.float64]
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C8C8C")
 INK = "#767676"  # contrast 4.5:1 on white, 4.1:1 on #121212
 WIDTH = 7.2  # inches, every figure
@@ -158,16 +155,15 @@ def bars_with_errors(
     spread = _by_series("errors", errors or {})
     n = len(next(iter(tall.values()), ()))
     for name, each in (*tall.items(), *spread.items()):
-        if len(each) != n or name not in tall or (name in spread and (spread[name] < 0).any()):
+        if len(each) != n or name not in tall or np.any(spread.get(name, 0) < 0):
             raise ValueError(
                 f"values or errors of {name!r} have shape {each.shape}; pass {n} for each series, "
                 "and errors of at least 0, or NaN"
             )
     if not any(np.isfinite(heights).any() for heights in tall.values()):
         raise ValueError("values hold no number: there is nothing to draw")
-    if names is not None and (np.ndim(names) != 1 or len(names) != n):
-        given = len(names) if np.ndim(names) == 1 else repr(names)
-        raise ValueError(f"names are {given} for {n} clients; pass one per client")
+    if names is not None and np.shape(names) != (n,):
+        raise ValueError(f"names are {brief(names)} for {n} clients; pass one per client")
     axis = panels(height=3.0)[1][0, 0]
     width, handles, places = 0.8 / len(tall), [], np.arange(n)
     crowded = n * len(tall) > CROWDED
@@ -189,7 +185,7 @@ def bars_with_errors(
     return untangle(axis)
 
 
-def _by_series(what: str, values: Any) -> dict[str, FloatArray]:
+def _by_series(what: str, values: Any) -> dict[str, Floats]:
     """Return numbers by series, float64[n] each, or refuse what is none."""
     given = values if isinstance(values, Mapping) else {"": values}
     found = {title: numbers(f"{what} of {title!r}", each) for title, each in given.items()}

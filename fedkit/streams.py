@@ -14,8 +14,6 @@ import numpy as np
 
 from fedkit.checks import whole
 
-__all__ = ["Streams", "as_generator"]
-
 
 def _word(part: str | int) -> int:
     """Thirty-two stable bits for one part of a path (``hash`` is salted per process)."""

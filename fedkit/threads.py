@@ -9,8 +9,6 @@ from functools import cache
 from threading import Lock
 from typing import Any
 
-__all__ = ["one_thread"]
-
 _lock = Lock()
 _open: list[Any] = []  # what each block that is entered must give back
 

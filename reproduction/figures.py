@@ -11,11 +11,11 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike
 
+from fedkit.checks import Floats
 from fedkit.intervals import Interval, mean_interval
 from fedkit.plots import (
     INK,
     PALETTE,
-    FloatArray,
     Picture,
     bars_with_errors,
     finish,
@@ -220,7 +220,7 @@ def error_against_evaluations(
     return picture
 
 
-def _dots(axis: Axes, at: FloatArray, rows: DataFrame, k: int, name: str) -> list[Any]:
+def _dots(axis: Axes, at: Floats, rows: DataFrame, k: int, name: str) -> list[Any]:
     """Draw means with their intervals, and the paper's numbers hollow; return what is named."""
     colour, marker = PALETTE[k % len(PALETTE)], MARKERS[k % len(MARKERS)]
     axis.hlines(at, rows["low"], rows["high"], color=colour, linewidth=1.5)

@@ -114,7 +114,7 @@ def test_a_series_of_values_is_by_client_in_whatever_order(noisy) -> None:
     given = pd.Series([3.0, 1.0, 5.0, 2.0, 4.0])
     for order in (given, given.sort_values()):
         assert said_so(order).tolist() == given.tolist()
-    for wrong, words in ((given[:4], "expected 5 finite"), (given * 1j, "complex")):
+    for wrong, words in ((given[:4], "expected 5 finite"), (given * 1j, "an array of numbers")):
         with pytest.raises(ValueError, match=words):
             said_so(wrong)
 
@@ -241,12 +241,12 @@ def test_methods_are_found_by_what_they_are() -> None:
     assert mine[0] == "Backwards"
     for wrong, sentence in (
         ("nothing", "a method is 'nothing'"), (object(), "no values"),
-        (type("Greedy", (Nan,), {"sees": ("everything",)}), "declares sees"),
-        (type("Text", (Nan,), {"sees": "sizes"}), "declares sees"),
+        (type("Greedy", (Nan,), {"sees": ("everything",)}), "has sees="),
+        (type("Text", (Nan,), {"sees": "sizes"}), "has sees="),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=sentence):
             find_methods([wrong])
-    with pytest.raises(ValueError, match="a name of its own"):
+    with pytest.raises(ValueError, match="with a name for each"):
         arena.run([Nan, Nan])
     with pytest.raises(ValueError, match="called 'exact', as a row"):
         arena.run([type("exact", (Nan,), {})], rows=["size"])
@@ -309,10 +309,6 @@ def test_nothing_is_not_below_zero_and_who_comes_late_may_raise_an_alarm() -> No
 def test_mavericks_and_late_clients_are_told_apart_and_the_unasked_left_out() -> None:
     assert agreement([1, 1, 1], [1, 2, 3]) == 0
     assert np.isnan(agreement([1, np.nan], [1, 2]))
-    with pytest.raises(
-        ValueError, match=r"shapes \(2,\) and \(3,\); expected one number per client"
-    ):
-        agreement([1, 2], [1, 2, 3])
     for name, quality in (("mavericks", [1.0, 1.0, 0.0]), ("late", [1.0, 1.0, 0.5])):
         found = measure(name, said([5.0, 0.0, 1.0]), known(quality))
         assert found[name] == 0.5
@@ -656,11 +652,11 @@ def test_two_objects_of_one_class_are_compared_by_names_of_ones_own() -> None:
     [
         ({"federation": "digits"}, "federation is 'digits'"),
         ({"participants": 5}, "participants"),
-        ({"methods": ["size", "size"]}, "a name of its own"),
+        ({"methods": ["size", "size"]}, "with a name for each"),
         ({"methods": ["nobody"]}, "nobody"),
         ({"methods": []}, r"methods is \[\]; expected at least one"),
         ({"methods": {}}, "expected at least one"),
-        ({"methods": {1: "size"}}, "named 1; each needs a name"),
+        ({"methods": {1: "size"}}, "named 1; give a dict"),
         ({"methods": 3}, "in a list or dict"),
         ({"methods": "cgsv"}, "in a list or dict"),
         ({"rounds": 0}, "rounds"),

@@ -124,10 +124,10 @@ def test_clients_keep_what_they_brought():
     ("clients", "says"),
     [
         ([pair(0, 0)], "no client has data"),
-        ([pair(3, 0), pair(3, 0, columns=5)], "client 1: a sample has the shape"),
+        ([pair(3, 0), pair(3, 0, columns=5)], "client 1: samples"),
         ([(np.full((2, 4), 1e300), [0, 1])], "client 0: features that are not finite"),
         ([(np.zeros((2, 4)), [0, 1e30])], "client 0: labels are not whole numbers from 0"),
-        ([(np.zeros((2, 4)), [0, 2])], "n_classes is 2, and there is a label 2"),
+        ([(np.zeros((2, 4)), [0, 2])], "n_classes is 2, and a label is 2"),
         ([(np.ma.masked_equal(np.eye(2, 4), 0), [0, 1])], "client 0: features that are not finite"),
         ([(np.eye(2, 4), np.ma.masked_equal([0, 1], 0))], "client 0: .* fill what is missing"),
     ],

@@ -219,7 +219,7 @@ def test_whole_models_in_the_place_of_updates_are_told():
         game()
         game(updates=torch.cat([UPDATES[:3] + BASE, UPDATES[3:]]))  # who sends nonsense, perhaps
         game(base=torch.zeros_like(BASE))
-    with pytest.warns(UserWarning, match="models minus base"):
+    with pytest.warns(UserWarning, match="take base off them"):
         game(updates=BASE + 0.1 * UPDATES)
 
 
@@ -227,12 +227,12 @@ def test_whole_models_in_the_place_of_updates_are_told():
     ("make", "message"),
     [
         (lambda: game(updates=UPDATES.clone().index_fill_(0, torch.tensor([2]), torch.nan)),
-         r"updates\[2\] holds a NaN"),
+         r"updates\[2\] is not finite"),
         (lambda: game(base=BASE * torch.inf), "global model has diverged"),
         (lambda: game(updates=UPDATES[:0], sizes=[]), "updates is empty"),
         (lambda: game()(ALL[:, :1]), "coalitions have shape"),
-        (lambda: Evaluator(ARCH, X, Y).utilities(UPDATES[:, :1]), "models have shape"),
-        (lambda: Evaluator(ARCH, X, Y + 1), "labels lie in"),
+        (lambda: Evaluator(ARCH, X, Y).utilities(UPDATES[:, :1]), "models are"),
+        (lambda: Evaluator(ARCH, X, Y + 1), "labels go from"),
         (lambda: Evaluator(ARCH, X[Y < 2], Y[Y < 2], "class_accuracy"),
          r"classes \[2\] have no validation image"),
     ],

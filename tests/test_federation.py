@@ -148,7 +148,7 @@ def test_updates_that_are_not_finite_are_left_out():
     assert torch.isfinite(history.models).all()
     with pytest.raises(ValueError, match="learning rate"):
         run([toy()], MLP, OWEN, PLAN, [3], attack=lambda r: r.updates * float("inf"))
-    with pytest.raises(ValueError, match="tensor or array of shape"):
+    with pytest.raises(ValueError, match="expected a tensor or array"):
         run([toy()], MLP, OWEN, PLAN, [3], attack=lambda r: r.updates[:1])
 
 
@@ -196,10 +196,8 @@ def test_a_probe_gives_numbers_by_name():
     assert type(run([toy()], MLP, OWEN, PLAN, [1], probe=sizes).rounds[0]["k"]) is int
     quiet = run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v: None)  # it may print alone
     assert set(quiet.rounds[0]) == set(run([toy()], MLP, OWEN, PLAN, [1]).rounds[0])
-    with pytest.raises(ValueError, match=r"probe returned \[1\]; expected numbers by name"):
+    with pytest.raises(ValueError, match=r"what probe returned is \[1\]"):
         run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v: [1])
-    with pytest.raises(ValueError, match="expected numbers by name"):
-        run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v: {1: 2.0})
     with pytest.raises(ValueError, match="updates are None; expected a tensor"):
         run([toy()], MLP, OWEN, PLAN, [1], attack=lambda r: None)
 
@@ -270,11 +268,11 @@ def test_cosines_of_a_last_layer_ask_for_one():
 
 
 def test_bad_calls_are_refused():
-    with pytest.raises(ValueError, match="distinct seed"):
+    with pytest.raises(ValueError, match="give each one of its own"):
         run([toy(), toy()], MLP, OWEN, PLAN, [1, 1])
     with pytest.raises(ValueError, match="owns data"):
         run([toy(sizes=(0, 0, 0))], MLP, OWEN, PLAN, [1])
-    with pytest.raises(ValueError, match="plan has 3 participants and a federation 2 clients"):
+    with pytest.raises(ValueError, match="plan has 3 participants, a federation 2 clients"):
         run([toy(sizes=(4, 4))], MLP, OWEN, PLAN, [1])
 
 
@@ -465,9 +463,9 @@ def test_a_total_refuses_what_is_no_sum_of_independent_rounds():
     alike = [fk.estimate(game, est.PermutationSampling(), 6, seed=0) for _ in range(2)]
     exact = [fk.shapley(game)] * 2
     for call, words in (
-        (lambda: fk.total(alike), "the seed 0; give each round a seed of its own"),
+        (lambda: fk.total(alike), "the seed 0; give each its own"),
         (lambda: fk.total(exact, [[0, 1, 2]]), "participants are"),
-        (lambda: fk.total(exact, [[0, 1, 2], ["0", 1, 2]]), "name all of them alike"),
+        (lambda: fk.total(exact, [[0, 1, 2], ["0", 1, 2]]), "all by text"),
         (lambda: fk.total(exact, [[0, 1, 2], [0, 1, 1]]), "each once"),
         (lambda: fk.total([exact[0], fk.shapley(fk.airport([1, 2]))]), "participants are"),
         (lambda: fk.total([exact[0], exact[0].named(list("abc"))]), "some have|some none"),

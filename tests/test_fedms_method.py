@@ -174,7 +174,7 @@ def test_parts_of_fedms_without_its_memory_are_refused():
         (lambda: FedMS(tolerance=(3.0,)), "2 finite numbers"),
         (
             lambda: run([toy()], MLP, FedMS(fk.GTGShapley()).strategy(3, 2), PLAN, [5]),
-            "take MaverickGTG",
+            "take one of FedMS's",
         ),
         (lambda: fk.estimate(fk.airport([1, 2, 3]), MaverickMR()), "use the utility"),
         (lambda: fk.estimate(GAME, MaverickMR(), budget=20), "at least 32"),

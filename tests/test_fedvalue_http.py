@@ -242,7 +242,7 @@ AWAY = httpx.ReadError("cut off")
         ((200, b"FKT2 and more"), http.CounterUnavailable, "cannot be read", 1),
         ((202, b"{" + b"[" * 9999), http.CounterUnavailable, "cannot be read", 1),
         ((202, b"{}"), http.CounterUnavailable, "cannot be read", 1),
-        (AWAY, http.CounterUnavailable, "in 7 tries: ReadError: cut off", 7),
+        (AWAY, http.CounterUnavailable, "7 times: ReadError: cut off", 7),
         ((502, b"gone"), http.CounterUnavailable, "502: b'gone'", 7),
         ((403, b'{"detail": "no\\u0007\\nway"}'), http.CounterRefused,
          r"\(403: 'no\\x07\\nway'\)", 1),
@@ -437,7 +437,7 @@ SERVE = ["fedvalue", "serve", "--tokens"]
     ("what", "more", "words"),
     [
         (SERVE, ["none"], "none: No such file"),
-        (SERVE, ["bank.csv"], "has a line of 1 words; expected lines: task NAME TOKEN"),
+        (SERVE, ["bank.csv"], "has a line of 1 words, not task|data NAME TOKEN"),
         (SERVE, ["twice"], "has a party or a token twice"),
         ("bank", ["--data", "none.csv"], "none.csv: No such file"),
         ("bank", ["--columns", "a,z"], "columns id, a, z of 90 rows; expected"),

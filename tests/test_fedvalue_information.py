@@ -192,7 +192,7 @@ def test_a_table_of_counts_gives_the_same_bits(data, repeat):
     ("tokens", "task_cells", "counts", "options", "words"),
     [
         ([[0], [1]], [[0, 0], [0, 1]], [3, 4], {}, "at least one data party"),
-        ([[0, 1], [1, 0]], [[0, 0]], [3, 4], {}, "tokens go up to 1 and task_cells have 1 rows"),
+        ([[0, 1], [1, 0]], [[0, 0]], [3, 4], {}, "tokens go up to 1; task_cells have 1 rows"),
         ([[-1, 1], [1, 0]], [[0, 0], [0, 1]], [3, 4], {}, "tokens are .* whole numbers from 0"),
         ([[0, 1]], [[0, 0]], [3], {"correction": "knn"}, "correction is 'knn'"),
     ],

@@ -159,8 +159,8 @@ def test_keys_are_matched_by_name_and_what_differs_is_named(tmp_path):
     [
         ("mlp-0", 28, "an unknown architecture"),
         ("mlp", 28, "an unknown architecture"),
-        ("lenet5", 3, "at least 4 x 4"),
-        ("resnet18", 4, "at least 8 x 8"),
+        ("lenet5", 3, "needs 4 x 4 or more"),
+        ("resnet18", 4, "needs 8 x 8 or more"),
     ],
 )
 def test_what_cannot_be_built_is_refused(name, side, message):

@@ -113,5 +113,5 @@ def test_values_are_explanations_of_shap():
     vector = fk.shapley(fk.random_unanimity_sum(4, 6, 0, n_outputs=3))
     np.testing.assert_array_equal(to_shap(vector).values, vector.values.T)
     for bad in ([], [1], "abc", [fk.shapley(game), fk.shapley(fk.airport([1.0]))]):
-        with pytest.raises(ValueError, match=r"expected .*fk.Valuation|at least one"):
+        with pytest.raises(ValueError, match="all alike"):
             to_shap(bad)

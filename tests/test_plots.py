@@ -277,7 +277,7 @@ def curves(frame: object, **options: object) -> plots.Picture:
         (lambda: plots.bars_with_errors({"a": [1]}, {"b": [1]}), "values or errors of 'b'"),
         (lambda: plots.bars_with_errors([1, 2], names=3), "names are 3 for 2"),
         (lambda: plots.bars_with_errors({"a": [1, 2], "b": [1]}), "values or errors of 'b'"),
-        (lambda: plots.bars_with_errors([1, 2], names=["A"]), "names are 1 for 2"),
+        (lambda: plots.bars_with_errors([1, 2], names=["A"]), r"names are \['A'\] for 2"),
         (lambda: plots.panels(0, 1), "rows is 0"),
         (lambda: plots.panels(height=0), "height is 0"),
     ],

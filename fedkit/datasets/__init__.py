@@ -92,7 +92,5 @@ def _canonical(name: str, known: Collection[str]) -> str:
         return key
     if key in TABLES or key in RATINGS:
         loader = "load_table" if key in TABLES else "load_movielens"
-        raise ValueError(
-            f"data set {key!r} has no images; load it with fedkit.datasets.{loader}({key!r})"
-        )
+        raise ValueError(f"{key!r} has no images; load it with fedkit.datasets.{loader}({key!r})")
     return str(choice("name", key, known))

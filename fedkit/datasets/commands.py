@@ -9,8 +9,6 @@ import typer
 
 from fedkit.datasets import IMAGES, RATINGS, TABLES, data_root, find, get
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Data sets: what is there, and fetch what is missing.", no_args_is_help=True)
 
 Root = Annotated[

@@ -9,8 +9,6 @@ import zlib
 from pathlib import Path
 from textwrap import shorten
 
-__all__ = ["DamagedDataError", "DownloadError", "MissingDataError", "data_root"]
-
 #: what zip, gzip, numpy, torchvision and pillow raise at a broken file
 BROKEN = (
     zipfile.BadZipFile, zlib.error, EOFError, TypeError, ValueError, LookupError, RuntimeError,
@@ -48,6 +46,7 @@ def user_cache() -> Path:
 
 
 def missing(name: str, folder: Path, looked: str, how: str = "") -> MissingDataError:
+    """Return the error of a set that is not in a folder, and how to get it."""
     usual = folder == data_root()
     command = f"fedkit data get {name}" + ("" if usual else f" --root {shlex.quote(str(folder))}")
     other = "set FEDKIT_DATA to" if usual else "name"
@@ -58,6 +57,7 @@ def missing(name: str, folder: Path, looked: str, how: str = "") -> MissingDataE
 
 
 def damaged(path: Path | str, expected: str, found: object) -> DamagedDataError:
+    """Return the error of a file that is not what was expected."""
     return DamagedDataError(
         f"{path} is damaged: expected {expected}, found {shorten(str(found), 200)}; "
         "delete it and fetch it again with `fedkit data get NAME`"
@@ -65,6 +65,7 @@ def damaged(path: Path | str, expected: str, found: object) -> DamagedDataError:
 
 
 def not_fetched(name: str, folder: Path, why: object, files: str) -> DownloadError:
+    """Return the error of a download that failed, and which files to place by hand."""
     return DownloadError(
         f"data set {name!r} could not be fetched into {folder}: {shorten(str(why), 200)}; "
         f"place {files} there by hand, or try again"

@@ -25,8 +25,6 @@ from fedkit.extras import need
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["IMAGES", "Dataset"]
-
 Arrays = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
@@ -394,6 +392,7 @@ def _in_order(part: NDArray[Any]) -> NDArray[Any]:
 
 
 def get_images(name: str, folder: Path) -> str:
+    """Download a set of images and check it, or check the copy that is there."""
     copy = IMAGES[name].copies[0]
     if all(copy.files(folder).values()):
         _read_copy(name, copy, folder, verify=True)

@@ -22,15 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkit.atomic import write_bytes
-from fedkit.checks import choice, flag, one_line, whole
+from fedkit.checks import Ints, choice, flag, one_line, whole
 from fedkit.datasets.files import BROKEN, damaged, data_root, missing, not_fetched
 from fedkit.extras import need
 from fedkit.streams import Streams
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["RATINGS", "MovieLens", "load_movielens", "made_up_ratings"]
 
 #: first year of each band of age in MovieLens-1M; the years of the 100K edition are put into these
 AGE_BANDS = (1, 18, 25, 35, 45, 50, 56)
@@ -68,35 +66,15 @@ RATINGS = {
 @one_line
 @dataclass(frozen=True, eq=False)
 class MovieLens:
-    """Who rated what, and who they are.
+    """Who rated what, and who they are."""
 
-    Attributes
-    ----------
-    name : str
-        ``"ml-1m"`` or ``"ml-100k"``, or what a made-up matrix is called.
-    ratings : uint8[U, M]
-        Stars from 1 to 5, 0 where a user has not rated a movie; rated movies only.
-    demographics : int64[U, 3]
-        Gender (0 female, 1 male), first year of the band of age, code of the occupation; not the
-        zip code, which comes close to naming a person.
-    source : str
-        Which files were read.
-    """
-
-    name: str
+    name: str  #: ``"ml-1m"`` or ``"ml-100k"``, or what a made-up matrix is called
+    #: ``[U, M]``, stars from 1 to 5, 0 where a user has not rated a movie; rated movies only
     ratings: NDArray[np.uint8]
-    demographics: NDArray[np.int64]
-    source: str = "made up"
-
-    def __post_init__(self) -> None:
-        stars, people = self.ratings, self.demographics.shape
-        known = stars.ndim == 2 and stars.dtype == np.uint8 and stars.size and stars.max() <= 5
-        if not known or people != (len(stars), 3):
-            raise ValueError(
-                f"ratings are {stars.dtype}{list(stars.shape)} and demographics {list(people)}; "
-                "expected uint8[users, movies] with stars up to 5, and gender, age and occupation "
-                "of each user"
-            )
+    #: ``[U, 3]``, gender (0 female, 1 male), first year of the band of age, code of the occupation;
+    #: not the zip code, which comes close to naming a person
+    demographics: Ints
+    source: str = "made up"  #: which files were read
 
     @cached_property
     def fingerprint(self) -> str:
@@ -195,13 +173,9 @@ def made_up_ratings(users: int = 2000, movies: int = 300, seed: int = 0) -> Movi
     chance = 1 / (1 + np.exp(-(activity + popularity + 0.5 * affinity)))
     rated = rng.random((users, movies)) < chance
     stars = np.clip(np.rint(3.4 + affinity + rng.normal(0, 0.7, affinity.shape)), 1, 5)
-    demographics = np.column_stack(
-        [
-            rng.random(users) < 1 / (1 + np.exp(-taste[:, 0])),
-            rng.choice(AGE_BANDS, size=users),
-            rng.integers(0, 6, size=users),
-        ]
-    ).astype(np.int64)
+    gender = rng.random(users) < 1 / (1 + np.exp(-taste[:, 0]))
+    age, work = rng.choice(AGE_BANDS, size=users), rng.integers(0, 6, size=users)
+    demographics = np.column_stack([gender, age, work]).astype(np.int64)
     return MovieLens("made-up", (rated * stars).astype(np.uint8), demographics)
 
 

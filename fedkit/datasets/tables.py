@@ -18,11 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkit.atomic import write_text
-from fedkit.checks import choice, flag, one_line, warn
+from fedkit.checks import Bools, Floats, Ints, choice, flag, one_line, warn
 from fedkit.datasets.files import damaged, data_root, missing, not_fetched
 from fedkit.extras import need
-
-__all__ = ["TABLES", "Tabular", "load_table"]
 
 
 @dataclass(frozen=True)
@@ -83,30 +81,15 @@ TABLES = {
 @one_line
 @dataclass(frozen=True, eq=False)
 class Tabular:
-    """A table with one discrete label.
-
-    Attributes
-    ----------
-    name : str
-    x : float64[n, f]
-        Features.
-    y : int64[n]
-        Labels from 0, in the order of the sorted labels.
-    features, classes : tuple of str
-        Names of columns and labels.
-    discrete : bool[f]
-        Which columns keep their levels instead of being binned.
-    source : str
-        Which edition was read.
-    """
+    """A table with one discrete label."""
 
     name: str
-    x: NDArray[np.float64]
-    y: NDArray[np.int64]
-    features: tuple[str, ...]
-    classes: tuple[str, ...]
-    discrete: NDArray[np.bool_]
-    source: str
+    x: Floats  #: ``[n, f]``, features
+    y: Ints  #: ``[n]``, labels from 0, in the order of the sorted labels
+    features: tuple[str, ...]  #: names of the columns
+    classes: tuple[str, ...]  #: names of the labels
+    discrete: Bools  #: ``[f]``, which columns keep their levels instead of being binned
+    source: str  #: which edition was read
 
     @cached_property
     def fingerprint(self) -> str:
@@ -177,7 +160,7 @@ def load_table(
     if fetched and verify and table.content != spec.content:
         warn(
             f"{source} holds other values than the copy of {name!r} that the book's records were "
-            "made with: of the same size and classes, yet results may differ",
+            "made with: of the same size and classes, yet results may differ"
         )
     return table
 
@@ -191,7 +174,7 @@ def table_files(name: str, folder: Path) -> tuple[str, ...] | None:
 
 
 def _tabular(
-    name: str, x: NDArray[np.float64], labels: NDArray[Any], features: list[str], source: str,
+    name: str, x: Floats, labels: NDArray[Any], features: list[str], source: str,
     fingerprint: str | None = None,
 ) -> Tabular:  # fmt: skip
     """Check the numbers against Table 2, and a fingerprint if there is one; give them names."""
@@ -214,6 +197,7 @@ def _tabular(
 
 
 def get_table(name: str, folder: Path) -> str:
+    """Download a table from the UCI repository and check it."""
     spec, target = TABLES[name], f"uci/{name}.csv"
     if spec.uci is None:
         raise not_fetched(name, folder, f"it has no download; {spec.get}", spec.files[0])

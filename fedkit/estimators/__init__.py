@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from fedkit.estimators.accumulators import ContrastAccumulator, MeanAccumulator
-from fedkit.estimators.driver import (
-    Budget,
-    Estimator,
-    estimate,
-    estimate_many,
-    precise,
-    settled,
-)
+from fedkit.estimators.driver import Budget, Estimator, estimate, estimate_many, precise, settled
 from fedkit.estimators.levels import BanzhafSampling, ComplementarySampling, MultilinearSampling
 from fedkit.estimators.regression import ProxySampling
 from fedkit.estimators.walks import GTGShapley, PermutationSampling, TruncatedMonteCarlo

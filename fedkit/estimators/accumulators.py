@@ -6,16 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedkit.checks import Bools, Floats, Ints
 from fedkit.games.valuation import satterthwaite
-
-__all__ = [
-    "Accumulator", "ContrastAccumulator", "FinishedAccumulator", "GroupAccumulator",
-    "MeanAccumulator",
-]  # fmt: skip
-
-Floats = NDArray[np.float64]
 
 FEWEST_UNITS = 10  # independent samples that an interval needs, by measured coverage
 BORROWED = 6  # samples as which the players' mean variance counts, by the same
@@ -66,10 +59,7 @@ class MeanAccumulator:
         else:
             fault = "" if np.isfinite(samples).all() else "with a NaN or an infinity"
         if fault:
-            raise ValueError(
-                f"{self.owner} added samples {fault}; expected finite numbers [k, n] or "
-                "[k, n, m], one column per player"
-            )
+            raise ValueError(f"{self.owner} added samples {fault}; expected finite [k, n(, m)]")
         k = len(samples)
         if k == 0:
             return
@@ -199,7 +189,7 @@ class ContrastAccumulator:
         self._sums = self._squares = np.zeros((2, n_players))  # later [2, n(, m)]
         self._origin: Floats | float = 0.0
 
-    def add(self, coalitions: NDArray[np.bool_], utilities: Floats) -> None:
+    def add(self, coalitions: Bools, utilities: Floats) -> None:
         """Add the utilities of independent random coalitions."""
         if len(utilities) == 0:
             return
@@ -231,7 +221,7 @@ class ContrastAccumulator:
         found[(self._counts < FEWEST_UNITS).any(axis=0)] = np.nan
         return found
 
-    def _wide(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _wide(self, counts: Ints) -> Ints:
         return counts.reshape(2, self.n_players, *(1,) * (self._sums.ndim - 2))
 
     def _variances(self) -> Floats:

@@ -14,8 +14,6 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PairedDesign", "coefficients"]
-
 Floats = NDArray[np.float64]
 
 FEWEST = 2  # pairs of a stratum: one has no variance

@@ -29,10 +29,9 @@ from itertools import count as count_up
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from fedkit.checks import choice, function, having, real, warn, whole
+from fedkit.checks import Bools, Floats, choice, function, having, real, warn, whole
 from fedkit.estimators.accumulators import Accumulator, FinishedAccumulator, MeanAccumulator
 from fedkit.extras import bar
 from fedkit.games.coalitions import (
@@ -49,15 +48,9 @@ from fedkit.games.memory import Memory
 from fedkit.games.valuation import Valuation
 from fedkit.streams import Streams, as_generator
 
-__all__ = [
-    "Budget", "Count", "Estimator", "Requests", "Rng", "estimate", "estimate_many", "precise",
-    "settled",
-]  # fmt: skip
-
-Floats = NDArray[np.float64]
 Rng = np.random.Generator
 Count = Literal["distinct", "calls"]
-Requests = Generator[NDArray[np.bool_], Floats, None]
+Requests = Generator[Bools, Floats, None]
 Seed = int | Streams | np.random.Generator
 Stop = Callable[[Valuation], bool]
 
@@ -70,25 +63,13 @@ SIZES = ("walks", "draws", "rounds")  # fields by which an estimator ends withou
 
 @dataclass
 class Budget:
-    """What may be spent and what has been; kept by the driver, read by the estimator.
+    """What may be spent and what has been; kept by the driver, read by the estimator."""
 
-    Attributes
-    ----------
-    total : int or None
-        The budget; None is unlimited.
-    count : {"distinct", "calls"}
-        What it counts (see the rules of this module).
-    evaluations, calls : int
-        Spent so far in either way of counting.
-    closed : bool
-        True once a request could not be granted in full: nothing more will be answered.
-    """
-
-    total: int | None
-    count: Count
-    evaluations: int = 0
-    calls: int = 0
-    closed: bool = False
+    total: int | None  #: the budget; None is unlimited
+    count: Count  #: what it counts (see the rules of this module)
+    evaluations: int = 0  #: spent so far
+    calls: int = 0  #: spent so far, in the other way of counting
+    closed: bool = False  #: a request could not be granted in full: nothing more will be answered
 
     @property
     def spent(self) -> int:
@@ -284,9 +265,8 @@ def estimate_many(
     runs = []
     for game, estimator, total, seed in zip(*columns, strict=True):
         as_game(game)
-        weights: Callable[[int], Floats | None] = lambda n_players: None  # noqa: E731
+        weights = getattr(estimator, "weights", lambda n_players: None)
         if isinstance(estimator, Estimator):
-            weights = estimator.weights
             game, estimator = estimator.prepare(game, total)
         if id(game) not in memories:
             memories[id(game)] = game, Memory(game, told=shown.more if progress else None)
@@ -311,11 +291,7 @@ def estimate_many(
         found = [run.so_far() for run in runs]
         error.valuations = found  # type: ignore[attr-defined]
         kept = sum(one.evaluations for one in found if one is not None)
-        error.add_note(
-            f"values of {kept} evaluations are in .valuations of this exception"
-            if kept
-            else "no values were found yet"
-        )
+        error.add_note(f"values of {kept} evaluations are in this exception's .valuations")
         raise
     return [run.result() for run in runs]
 
@@ -383,12 +359,12 @@ class _Estimation:
         if isinstance(self.accumulator, MeanAccumulator):
             self.accumulator.owner, self.accumulator.n_players = self.name, self.n
         if stop is not None and isinstance(self.accumulator, FinishedAccumulator):
-            raise ValueError(
-                f"stop asks on the way, and {self.name} has values at its end alone: leave it out, "
-                "and choose the budget"
-            )
+            raise ValueError(f"stop asks on the way, and {self.name} has values at its end alone")
         rng = as_generator(seed)  # refuses a bad seed where nothing is drawn, too
-        weights = self._weights_of_all(total, count)
+        weights = None  # of the expectation, where the budget is enough for all coalitions
+        enough = total is not None and self.n <= MAX_TABLE_PLAYERS and total >= 2**self.n
+        if enough and count == "distinct" and not estimator.stops:
+            weights = estimator.weights(self.n)
         self.exact = weights is not None
         if weights is not None:
             self.accumulator = FinishedAccumulator()
@@ -396,10 +372,7 @@ class _Estimation:
         else:
             self.requests = estimator.sample(self.n, rng, self.accumulator, self.budget)
             if not hasattr(self.requests, "send"):
-                raise ValueError(
-                    f"{self.name}.sample must be a generator: yield coalitions, take their "
-                    f"utilities"
-                )
+                raise ValueError(f"{self.name}.sample must be a generator: it yields coalitions")
         self.answer: Floats | None = None
         self.idle = 0
         self.seen = Known(self.n, DENSE_PLAYERS)
@@ -419,13 +392,6 @@ class _Estimation:
                 f"budget is {total} with count={count!r}; {self.name} needs at least "
                 f"{smallest} for {self.n} player{'s' * (self.n > 1)}"
             )
-
-    def _weights_of_all(self, total: int | None, count: Count) -> Floats | None:
-        """Return the weights of the expectation where the budget is enough for all coalitions."""
-        if count == "calls" or total is None or self.estimator.stops:
-            return None
-        enough = self.n <= MAX_TABLE_PLAYERS and total >= 2**self.n
-        return self.estimator.weights(self.n) if enough else None
 
     def advance(self) -> bool:
         """Hand the answer to the estimator; return whether it asks for more."""
@@ -468,10 +434,7 @@ class _Estimation:
         self.budget.calls += self.charged
         self.idle = 0 if self.charged or len(self.new) else self.idle + 1
         if self.idle == IDLE_STEPS:
-            raise ValueError(
-                f"{self.name} asked {IDLE_STEPS:,} times in a row for what costs nothing: it "
-                f"never ends"
-            )
+            raise ValueError(f"{self.name} asked {IDLE_STEPS:,} times for what costs nothing")
         if hasattr(self.accumulator, "see"):
             self.accumulator.see(self.asked, answer)
 
@@ -489,9 +452,7 @@ class _Estimation:
                 f"{self.name} found no values within its budget of {self.budget.total}; raise it"
             )
         if np.shape(values)[:1] != (self.n,):
-            raise ValueError(
-                f"{self.name} found values of shape {np.shape(values)} for {self.n} players"
-            )
+            raise ValueError(f"{self.name} found values {np.shape(values)} for {self.n} players")
         if isinstance(accumulator, MeanAccumulator):  # of a walk and its reverse there are 2 n
             several = min(2 * self.n + 1, 2 ** min(self.n, 60))
             accumulator.met_few = self.budget.evaluations < several

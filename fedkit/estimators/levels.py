@@ -9,22 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedkit.checks import choice, flag
+from fedkit.checks import Bools, Floats, choice, flag, whole_or_none
 from fedkit.estimators.accumulators import ContrastAccumulator, GroupAccumulator, MeanAccumulator
-from fedkit.estimators.driver import Budget, Count, Estimator, Floats, Requests, Rng
-from fedkit.estimators.walks import (
-    LARGEST_BLOCK,
-    blocks,
-    check_size,
-    prefixes,
-    random_orders,
-    walk_marginals,
-)
+from fedkit.estimators.driver import Budget, Count, Estimator, Requests, Rng
+from fedkit.estimators.walks import LARGEST_BLOCK, blocks, prefixes, random_orders, walk_marginals
 from fedkit.games.exact import banzhaf_weights, shapley_weights
-
-__all__ = ["BanzhafSampling", "ComplementarySampling", "MultilinearSampling"]
 
 STRATA = 8
 GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
@@ -67,8 +57,8 @@ class MultilinearSampling(Estimator):
     def __post_init__(self) -> None:
         choice("nodes", self.nodes, ("strata", "gauss"))
         flag("antithetic", self.antithetic)
-        check_size("levels", self.levels)
-        check_size("draws", self.draws)
+        whole_or_none("levels", self.levels)
+        whole_or_none("draws", self.draws)
 
     def minimum(self, n_players: int, count: Count) -> int:
         return n_players + (count == "distinct" or self.nodes == "gauss")
@@ -134,15 +124,15 @@ def _reversed_bits(k: int) -> float:
     return sum((k >> bit & 1) / 2.0 ** (bit + 1) for bit in range(k.bit_length()))
 
 
-def neighbourhoods(coalitions: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def neighbourhoods(coalitions: Bools) -> Bools:
     """Return each coalition and its n neighbours, ``[k * (n + 1), n]`` for ``[k, n]``."""
     k, n = coalitions.shape
     changes = np.concatenate([np.zeros((1, n), dtype=np.bool_), np.eye(n, dtype=np.bool_)])
-    rows: NDArray[np.bool_] = np.logical_xor(coalitions[:, None, :], changes)
+    rows: Bools = np.logical_xor(coalitions[:, None, :], changes)
     return rows.reshape(k * (n + 1), n)
 
 
-def neighbour_marginals(coalitions: NDArray[np.bool_], utilities: Floats) -> Floats:
+def neighbour_marginals(coalitions: Bools, utilities: Floats) -> Floats:
     """Return every player's marginal at each coalition whose neighbours are all there."""
     n = coalitions.shape[1]
     whole = len(utilities) // (n + 1)
@@ -173,7 +163,7 @@ class BanzhafSampling(Estimator):
 
     def __post_init__(self) -> None:
         choice("variant", self.variant, ("msr", "marginal", "as_printed"))
-        check_size("draws", self.draws)
+        whole_or_none("draws", self.draws)
 
     def minimum(self, n_players: int, count: Count) -> int:
         """Two coalitions, a contrast of some players; or one draw with its neighbours."""
@@ -187,35 +177,28 @@ class BanzhafSampling(Estimator):
         return ContrastAccumulator(n_players) if self.variant == "msr" else MeanAccumulator()
 
     def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
-        n = n_players
-        if self.variant == "msr":
-            for size in blocks(self.draws, largest=1024):
-                coalitions = rng.random((size, n)) < 0.5
+        n, msr = n_players, self.variant == "msr"
+        for size in blocks(self.draws, largest=1024 if msr else LARGEST_BLOCK):
+            coalitions = rng.random((size, n)) < 0.5  # Algorithm 4, lines 2 and 3
+            if msr:
                 utilities = yield coalitions
                 accumulator.add(coalitions[: len(utilities)], utilities)
                 accumulator.info["draws"] = accumulator.info.get("draws", 0) + len(utilities)
-            return
-        sizes = blocks(self.draws)
-        if self.variant == "marginal":
-            for size in sizes:
-                coalitions = rng.random((size, n)) < 0.5
-                utilities = yield neighbourhoods(coalitions)
-                accumulator.add(neighbour_marginals(coalitions, utilities))
-                accumulator.info["draws"] = int(accumulator.counts[0])
-            return
-        for size in sizes:  # FedOwen, Algorithm 4, line 2
-            coalitions = rng.random((size, n)) < 0.5  # line 3
-            asked = [  # line 4: each coalition, and with each absent player
-                np.concatenate([row[None], (row | np.eye(n, dtype=np.bool_))[~row]])
-                for row in coalitions
-            ]
-            lengths = [len(rows) for rows in asked]
-            utilities = yield np.concatenate(asked)
-            found = np.split(utilities, np.cumsum(lengths)[:-1])
-            whole = sum(len(part) == k for part, k in zip(found, lengths, strict=True))
-            samples = np.zeros((whole, n, *utilities.shape[1:]))
-            for i in range(whole):
-                samples[i, ~coalitions[i]] = found[i][1:] - found[i][0]  # line 5
+                continue
+            if self.variant == "marginal":
+                samples = neighbour_marginals(coalitions, (yield neighbourhoods(coalitions)))
+            else:
+                asked = [  # line 4: each coalition, and with each absent player
+                    np.concatenate([row[None], (row | np.eye(n, dtype=np.bool_))[~row]])
+                    for row in coalitions
+                ]
+                lengths = [len(rows) for rows in asked]
+                utilities = yield np.concatenate(asked)
+                found = np.split(utilities, np.cumsum(lengths)[:-1])
+                whole = sum(len(part) == k for part, k in zip(found, lengths, strict=True))
+                samples = np.zeros((whole, n, *utilities.shape[1:]))
+                for i in range(whole):
+                    samples[i, ~coalitions[i]] = found[i][1:] - found[i][0]  # line 5
             accumulator.add(samples)  # line 8: divided by the number of draws
             accumulator.info["draws"] = int(accumulator.counts[0])
 
@@ -245,7 +228,7 @@ class ComplementarySampling(Estimator):
     rounds: int | None = None
 
     def __post_init__(self) -> None:
-        check_size("rounds", self.rounds)
+        whole_or_none("rounds", self.rounds)
 
     def minimum(self, n_players: int, count: Count) -> int:
         """One round in every class, both sides of each pair."""
@@ -290,7 +273,7 @@ def _pairs(n: int, s: int) -> int:
     return 1 if s in (0, n / 2) else -(-n // s)
 
 
-def _round(rng: Rng, n: int, s: int) -> NDArray[np.bool_]:
+def _round(rng: Rng, n: int, s: int) -> Bools:
     """Return the coalitions of a round, each followed by its complement: ``bool[2 pairs, n]``."""
     pairs = _pairs(n, s)
     rows = np.ones((pairs, n), dtype=np.bool_)
@@ -302,7 +285,7 @@ def _round(rng: Rng, n: int, s: int) -> NDArray[np.bool_]:
     return np.stack([rows, ~rows], axis=1).reshape(2 * pairs, n)
 
 
-def _contributions(members: NDArray[np.bool_], differences: Floats) -> Floats:
+def _contributions(members: Bools, differences: Floats) -> Floats:
     """Return a round's share in every player's value, from the differences ``[pairs(, m)]``."""
     pairs, n = members.shape
     inside = members.T.astype(np.float64)

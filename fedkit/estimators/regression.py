@@ -34,8 +34,6 @@ from fedkit.games.game import Game
 from fedkit.games.valuation import satterthwaite
 from fedkit.threads import one_thread
 
-__all__ = ["ProxySampling"]
-
 Rows = NDArray[np.bool_]
 Places = NDArray[np.int64]
 Score = Callable[[NDArray[np.floating]], Floats]

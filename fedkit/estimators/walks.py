@@ -12,33 +12,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaln
 
-from fedkit.checks import flag, real, vector, whole
+from fedkit.checks import Bools, Floats, Ints, flag, real, vector, whole_or_none
 from fedkit.estimators.accumulators import MeanAccumulator
-from fedkit.estimators.driver import Budget, Count, Estimator, Floats, Requests, Rng
+from fedkit.estimators.driver import Budget, Count, Estimator, Requests, Rng
 from fedkit.games.coalitions import ends
 from fedkit.games.exact import beta_weights, shapley_weights
 
-__all__ = [
-    "GTGShapley", "PermutationSampling", "RunningMeans", "TruncatedMonteCarlo", "blocks",
-    "check_size", "groups", "guided_orders", "random_orders", "walk",
-]  # fmt: skip
-
-Orders = NDArray[np.int64]
-IsOpen = Callable[[Floats], NDArray[np.bool_]]
+IsOpen = Callable[[Floats], Bools]
 
 LARGEST_BLOCK = 128
 COARSE = 0.1  # tolerance over gain from which a truncated walk hands out noticeably less
 # of the authors' code of GTG-Shapley, which adds a random number from -5 to 5 to its cap
 LOOKED_BACK, FEWEST_WALKS, LARGEST_SHARE = 10, 30, 0.8
-
-
-def check_size(name: str, size: int | None) -> None:
-    """Refuse a number of walks or draws below one."""
-    if size is not None:
-        whole(name, size, 1)
 
 
 def blocks(limit: int | None, unit: int = 1, largest: int = LARGEST_BLOCK) -> Iterator[int]:
@@ -61,12 +48,12 @@ def groups(budget: Budget, limit: int | None, walks: int, cost: int) -> Iterator
         walks -= together
 
 
-def random_orders(rng: Rng, k: int, n: int) -> Orders:
+def random_orders(rng: Rng, k: int, n: int) -> Ints:
     """Return `k` uniform permutations of the players, shape ``(k, n)``."""
     return rng.permuted(np.tile(np.arange(n), (k, 1)), axis=1)
 
 
-def prefixes(orders: Orders) -> NDArray[np.bool_]:
+def prefixes(orders: Ints) -> Bools:
     """Return the n non-empty prefixes of each order, walk after walk: ``bool[k * n, n]``."""
     k, n = orders.shape
     ranks = np.argsort(orders, axis=1)
@@ -74,7 +61,7 @@ def prefixes(orders: Orders) -> NDArray[np.bool_]:
 
 
 def walk_marginals(
-    orders: Orders, utilities: Floats, empty: Floats, weights: Floats | None = None
+    orders: Ints, utilities: Floats, empty: Floats, weights: Floats | None = None
 ) -> Floats:
     """Return every player's marginal ``[k, n(, m)]`` of whole walks; `weights` are of positions."""
     n, outputs = orders.shape[1], utilities.shape[1:]
@@ -112,7 +99,7 @@ class PermutationSampling(Estimator):
 
     def __post_init__(self) -> None:
         flag("antithetic", self.antithetic)
-        check_size("walks", self.walks)
+        whole_or_none("walks", self.walks)
         if self.antithetic and self.walks is not None and self.walks % 2:
             raise ValueError(f"walks is {self.walks}; antithetic walks come in pairs")
         if self.beta is not None:
@@ -165,13 +152,13 @@ class PermutationSampling(Estimator):
 
 
 def walk(
-    orders: Orders,
+    orders: Ints,
     start: Floats,
     is_open: IsOpen,
     budget: Budget,
     accumulator: MeanAccumulator,
     grand: Floats | None = None,
-) -> Generator[NDArray[np.bool_], Floats, list[Floats]]:
+) -> Generator[Bools, Floats, list[Floats]]:
     """Walk permutations ``[W, n]`` while the budget lasts; return what each whole walk credits.
 
     From the utility `start` the players of a walk are added one by one, and each is credited with
@@ -249,7 +236,7 @@ class TruncatedMonteCarlo(Estimator):
 
     def __post_init__(self) -> None:
         real("tolerance", self.tolerance, 0.0)
-        check_size("walks", self.walks)
+        whole_or_none("walks", self.walks)
         flag("from_zero", self.from_zero)
 
     def minimum(self, n_players: int, count: Count) -> int:
@@ -270,7 +257,7 @@ class TruncatedMonteCarlo(Estimator):
         start = np.zeros_like(grand) if self.from_zero else empty  # Algorithm 5, line 3
         known = None if self.from_zero else grand
 
-        def is_open(previous: Floats) -> NDArray[np.bool_]:  # Algorithm 5, line 5
+        def is_open(previous: Floats) -> Bools:  # Algorithm 5, line 5
             return ~(np.abs(grand - previous) < self.tolerance)
 
         for size in blocks(self.walks):
@@ -311,7 +298,7 @@ class GTGShapley(Estimator):
     def __post_init__(self) -> None:
         for name in ("within", "between", "convergence"):
             real(name, getattr(self, name), 0.0)
-        check_size("walks", self.walks)
+        whole_or_none("walks", self.walks)
 
     def cap(self, n_players: int) -> int:
         """Largest number of walks."""
@@ -331,7 +318,7 @@ class GTGShapley(Estimator):
         if doubt := doubt_of("within", self.within, np.where(moved, grand - empty, 0.0)):
             accumulator.info["doubt"] = doubt
 
-        def is_open(previous: Floats) -> NDArray[np.bool_]:
+        def is_open(previous: Floats) -> Bools:
             return moved & ~(np.abs(grand - previous) < self.within)
 
         while means.walks < self.cap(n):
@@ -348,7 +335,7 @@ class GTGShapley(Estimator):
                     return
 
 
-def guided_orders(rng: Rng, leaders: Orders, n: int) -> Orders:
+def guided_orders(rng: Rng, leaders: Ints, n: int) -> Ints:
     """Return one permutation per leader: the leader first, the others in random order."""
     orders = random_orders(rng, len(leaders), n)
     others = orders[orders != leaders[:, None]].reshape(len(leaders), n - 1)

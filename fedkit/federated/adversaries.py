@@ -15,11 +15,6 @@ from torch import Tensor
 
 from fedkit.checks import real, whole
 
-__all__ = [
-    "Backdoor", "FeatureNoise", "FreeRider", "LabelFlip", "LabelNoise", "LabelPermutation",
-    "RandomData", "RandomUpdate", "ScaledUpdate",
-]  # fmt: skip
-
 Pair = tuple[Tensor, Tensor]
 Rng = np.random.Generator
 
@@ -47,9 +42,6 @@ class LabelPermutation:
 
     n_classes: int
 
-    def __post_init__(self) -> None:
-        whole("n_classes", self.n_classes, 2)
-
     def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
         _check_labels(self, y)
         while True:
@@ -64,9 +56,6 @@ class LabelNoise:
 
     share: float
     n_classes: int
-
-    def __post_init__(self) -> None:
-        whole("n_classes", self.n_classes, 2)
 
     def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
         _check_labels(self, y)
@@ -117,6 +106,7 @@ class Backdoor:
 
 
 def _check_labels(attack: LabelFlip | LabelPermutation | LabelNoise, y: Tensor) -> None:
+    whole("n_classes", attack.n_classes, 2)
     if len(y) and int(y.max()) >= attack.n_classes:
         raise ValueError(
             f"{type(attack).__name__} has n_classes={attack.n_classes}, and a label is "

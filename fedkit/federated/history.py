@@ -20,7 +20,7 @@ from fedkit.games.valuation import Valuation
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["History"]
+    from fedkit.federated.rounds import Round
 
 
 @one_line
@@ -46,21 +46,15 @@ class History:
     seconds: dict[str, float] = field(default_factory=dict)
     models: torch.Tensor | None = None
 
-    def add(
-        self,
-        row: dict[str, Any],
-        participants: np.ndarray,
-        valuation: Valuation,
-        weights: np.ndarray,
-        **more: Any,
-    ) -> None:
-        """Add a round: `row` holds seed, round and accuracy, `more` the rest of its numbers."""
-        scale = np.asarray(valuation.scale).tolist()
-        spent = {"evaluations": valuation.evaluations, "calls": valuation.calls, "scale": scale}
-        self.rounds.append({**row, **spent, **more})
-        key = {name: row[name] for name in ("seed", "round")}
-        found, errors = valuation.values, valuation.standard_errors
-        arrays = (participants, found, errors, valuation.freedom, weights)
+    def add(self, r: Round, v: Valuation, number: int, accuracy: float, **more: Any) -> None:
+        """Add a round of this number, from 1; `more` are the rest of its numbers."""
+        key = {"seed": r.streams.seed, "round": number}
+        spent = {"evaluations": v.evaluations, "calls": v.calls}
+        scale = np.asarray(v.scale).tolist()
+        row = {**key, "accuracy": accuracy, **spent, "scale": scale, "left_out": [*r.left_out]}
+        self.rounds.append({**row, **more})
+        weights = r.noted[-1] if r.noted else np.full(len(r.participants), np.nan)
+        arrays = (r.participants, v.values, v.standard_errors, v.freedom, weights)
         columns = zip(*(array.tolist() for array in arrays), strict=True)
         names = ("client", "value", "standard_error", "degrees_of_freedom", "weight")
         self.clients += [key | dict(zip(names, column, strict=True)) for column in columns]
@@ -97,8 +91,6 @@ class History:
             float64[clients] or [clients, m] with the clients' numbers as names.
         """
         seeds = sorted({row["seed"] for row in self.rounds})
-        if not seeds:
-            raise ValueError("the history holds no round yet: there is nothing to add up")
         if seed is None and len(seeds) != 1:
             raise ValueError(f"the run has the seeds {seeds}; name one")
         chosen = choice("seed", seeds[0] if seed is None else seed, seeds)

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkit.checks import brief, function, having, plain_array, whole
+from fedkit.checks import Bools, brief, function, having, plain_array, whole
 from fedkit.extras import need
 from fedkit.games.coalitions import Coalitions, Utilities
 from fedkit.games.game import Game, name_of
 from fedkit.learning.device import pair_of
-
-__all__ = ["retraining_game"]
 
 Scorer = Callable[[Any, Any, Any], float]
 
@@ -69,9 +67,7 @@ def retraining_game(
     having("estimator", estimator, "fit", "get_params", *([] if score else ["score"]))
     whole("seed", seed, 0)
     if not isinstance(clients, list | tuple) or not clients:
-        raise ValueError(
-            f"clients is {brief(clients)}; expected a list: a pair (x, y) for each client"
-        )
+        raise ValueError(f"clients is {brief(clients)}; expected a list of a pair (x, y) for each")
     pairs = [_pair(f"clients[{i}]", one) for i, one in enumerate(clients)]
     x_test, y_test = _pair("test", test)
     _check_alike([*(x for x, _ in pairs), x_test])
@@ -96,11 +92,10 @@ def retraining_game(
         some = np.zeros((len(classes), 1))
         return dummy.DummyClassifier(strategy="constant", constant=[value]).fit(some, classes)
 
-    def of_nobody() -> float:
-        said = [y_test.mean()] if classes is None else classes
-        return float(np.mean([measure(guess(value), x_test, y_test) for value in said]))
+    said_blindly = [y_test.mean()] if classes is None else classes
+    nothing = float(np.mean([measure(guess(one), x_test, y_test) for one in said_blindly]))
 
-    def utility(row: NDArray[np.bool_]) -> float:
+    def utility(row: Bools) -> float:
         held = row[owner]
         if not held.any():
             return nothing
@@ -121,7 +116,6 @@ def retraining_game(
                 raise
         return found
 
-    nothing = of_nobody()
     measured = "the learner's own score" if score is None else name_of(score)
     return Game(len(pairs), utilities, utility=measured)
 
@@ -133,9 +127,7 @@ def _pair(name: str, given: Any) -> tuple[Any, NDArray[Any]]:
     if not (hasattr(x, "iloc") or hasattr(x, "tocsr")):
         x = plain_array(x)
     if y.ndim != 1 or x.ndim < 2 or x.shape[:1] != y.shape:
-        raise ValueError(
-            f"{name} has x {brief(x)} and y {brief(y)}; expected x [N, ...] and N labels"
-        )
+        raise ValueError(f"{name} has x {brief(x)}, y {brief(y)}; expected x [N, ...] and N labels")
     return x.tocsr() if hasattr(x, "tocsr") else x, y
 
 

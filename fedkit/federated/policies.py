@@ -10,35 +10,25 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.checks import choice, flag, having, whole
+from fedkit.checks import Floats, Ints, choice, flag, having, whole, whole_or_none
 from fedkit.estimators import Estimator, estimate_many
 from fedkit.federated.rounds import ClientTable, Round, Value, check_policy
 from fedkit.games.exact import leave_one_out, shapley
 from fedkit.games.game import NoGainRule
 from fedkit.games.valuation import Valuation
 
-__all__ = [
-    "ClassCosine", "Estimated", "Exact", "LeaveOneOut", "NoValue", "Proportional",
-    "RandomValues", "ShuffledValues", "SizeAsValue", "SizeWeighted", "UniformSelection",
-    "UniformWeights", "draw", "positive_shares", "top", "unsampled",
-]  # fmt: skip
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-
 # ------------------------------------------------------------------------------- selections
 
 
-def draw(pool: IntArray, k: int, rng: np.random.Generator) -> IntArray:
+def draw(pool: Ints, k: int, rng: np.random.Generator) -> Ints:
     """`k` clients of the pool, uniformly without replacement, sorted."""
     return np.sort(rng.permutation(pool)[: whole("k", k, 1)])
 
 
-def top(pool: IntArray, scores: FloatArray, k: int) -> IntArray:
+def top(pool: Ints, scores: Floats, k: int) -> Ints:
     """The clients of the k largest scores, float64[len(pool)], the first of equal ones, sorted."""
     return np.sort(pool[np.argsort(-scores, kind="stable")[: whole("k", k, 1)]])
 
@@ -47,14 +37,14 @@ def top(pool: IntArray, scores: FloatArray, k: int) -> IntArray:
 class UniformSelection:
     """`k` clients uniformly without replacement, among those that own data."""
 
-    def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+    def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> Ints:
         return draw(table.available, k, rng)
 
 
 # --------------------------------------------------------------------------- values of rounds
 
 
-def unsampled(values: FloatArray, method: str) -> Valuation:
+def unsampled(values: Floats, method: str) -> Valuation:
     """Values that cost no utility evaluation and have no error that is known."""
     return Valuation(values, np.full_like(values, np.nan), 0, 0, method)
 
@@ -154,8 +144,7 @@ class Estimated:
 
     def __post_init__(self) -> None:
         having("estimator", self.estimator, "sample", "accumulator")
-        if self.budget is not None:
-            whole("budget", self.budget, 1)
+        whole_or_none("budget", self.budget, 1)
         choice("count", self.count, ("distinct", "calls"))
         flag("normalised", self.normalised)
         choice("no_gain", self.no_gain, get_args(NoGainRule))
@@ -220,7 +209,7 @@ class Proportional:
         return r.average(positive_shares(valuation.values))
 
 
-def positive_shares(values: FloatArray) -> FloatArray:
+def positive_shares(values: Floats) -> Floats:
     """``max(value, 0)`` over its sum, float64[k]; all alike where nothing is positive."""
     positive = np.maximum(values, 0.0)
     if not positive.any():

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fedkit.checks import brief, flag, function, having, whole
+from fedkit.checks import Floats, Ints, brief, flag, function, having, numbers, whole
 from fedkit.extras import bar
 from fedkit.federated.federation import Federation
 from fedkit.games.coalitions import Coalitions
@@ -23,10 +23,6 @@ from fedkit.learning.models import Model
 from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.streams import Streams
 
-__all__ = ["InOrder", "TrainWithSizes", "check_sizes", "federation_game", "train_with_sizes"]
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 #: coalitions that are trained together
 _TOGETHER = 64
 
@@ -37,7 +33,7 @@ class InOrder(np.random.Generator):
     def __init__(self) -> None:
         super().__init__(np.random.PCG64(0))
 
-    def permutation(self, x: int, axis: int = 0) -> IntArray:  # type: ignore[override]
+    def permutation(self, x: int, axis: int = 0) -> Ints:  # type: ignore[override]
         """Return 0, 1, ..., x - 1."""
         return np.arange(x, dtype=np.int64)
 
@@ -54,7 +50,7 @@ def train_with_sizes(
     progress: bool = False,
     weights: npt.ArrayLike | None = None,
     utility: Literal["accuracy"] | Score = "accuracy",
-) -> FloatArray:
+) -> Floats:
     """Train federations that differ in how much data each client uses in each round.
 
     Parameters
@@ -117,37 +113,26 @@ def _check_parts(federation: Federation, architecture: Model, local: LocalSGD) -
     having("local", local, "batches", "lr")
 
 
-def check_sizes(federation: Federation, sizes: npt.ArrayLike) -> IntArray:
+def check_sizes(federation: Federation, sizes: npt.ArrayLike) -> Ints:
     """Used amounts as int64[B, R, n], whole and at most what a client owns."""
-    try:
-        used = np.asarray(sizes, dtype=np.float64)
-    except (TypeError, ValueError):  # ragged
-        used = np.zeros(0)
+    used = numbers("sizes", sizes)
     if used.ndim != 3 or used.shape[2] != federation.n_clients or not used.shape[1]:
-        raise ValueError(
-            f"sizes are {brief(sizes)}; expected (federations, rounds, {federation.n_clients})"
-        )
+        raise ValueError(f"sizes are {brief(sizes)}; expected [B, R, {federation.n_clients}]")
     if not ((used == np.floor(used)) & (used >= 0) & (used <= federation.sizes)).all():
         raise ValueError("sizes are no whole numbers from 0 to what a client owns")
     return used.astype(np.int64)
 
 
-def _check_weights(weights: npt.ArrayLike, used: IntArray) -> FloatArray:
+def _check_weights(weights: npt.ArrayLike, used: Ints) -> Floats:
     """Weights of the clients in each round, float64[B, R, n]; 0 for those who use no data."""
-    try:
-        given = np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError):
-        given = np.full(1, np.nan)
+    given = numbers("weights", weights)
     if given.shape != (len(used), used.shape[2]) or not (np.isfinite(given) & (given >= 0)).all():
-        raise ValueError(
-            f"weights are {brief(weights)}; expected ({len(used)}, {used.shape[2]}) numbers of "
-            f"at least 0"
-        )
+        raise ValueError(f"weights are {brief(weights)}; expected [B, n] numbers of at least 0")
     return np.asarray(given[:, None] * (used > 0))
 
 
 #: :func:`train_with_sizes`, or what stands in its place and remembers
-TrainWithSizes = Callable[..., FloatArray]
+TrainWithSizes = Callable[..., Floats]
 
 
 def federation_game(
@@ -183,7 +168,7 @@ def federation_game(
     find_device(device)
     function("train", train)
 
-    def accuracies(coalitions: Coalitions) -> FloatArray:
+    def accuracies(coalitions: Coalitions) -> Floats:
         amounts = coalitions * federation.sizes
         sizes = amounts[:, None, :].repeat(rounds, axis=1)
         values = np.zeros(len(sizes))

@@ -17,8 +17,6 @@ from fedkit.learning.device import samples_of
 from fedkit.learning.evaluation import Evaluator, Named, Score, share_right
 from fedkit.learning.models import Model, model_of, state_of, states_of
 
-__all__ = ["Sent", "game_of_updates", "round_game"]
-
 
 def round_game(
     module: nn.Module | Model | Evaluator,
@@ -82,9 +80,7 @@ def round_game(
     """
     choice("weighting", weighting, ("size", "uniform"))
     if not isinstance(module, nn.Module | Model | Evaluator):
-        raise ValueError(
-            f"module is {brief(module)}; expected a torch.nn.Module or an fk.Evaluator"
-        )
+        raise ValueError(f"module is {brief(module)}; expected a torch.nn.Module or fk.Evaluator")
     whole = state_of(base, "base")
     states = Sent(trained, updates)
     if isinstance(module, Evaluator):
@@ -153,19 +149,12 @@ class Sent:
         bad = torch.nonzero(~torch.isfinite(moves.sum(dim=1))).flatten().tolist()
         if bad:
             raise ValueError(
-                f"{self.name}[{bad[0]}] holds a NaN or an infinity (so do {brief(bad)}): leave "
-                f"such clients out"
+                f"{self.name}[{bad[0]}] is not finite (so are {brief(bad)}): leave such clients out"
             )
         if self.are_models and _are_models(start, -moves):
-            warn(
-                "all trained models are nearer to zero than to base, as differences from base "
-                "are: hand differences in by updates="
-            )
+            warn("all trained are nearer to zero than to base: hand differences in by updates=")
         if not self.are_models and _are_models(start, moves):
-            warn(
-                "all updates are nearer to base than to zero, as whole models are: updates are "
-                "the clients' models minus base"
-            )
+            warn("all updates are nearer to base than to zero, as models are: take base off them")
         return moves
 
 

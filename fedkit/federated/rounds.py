@@ -7,7 +7,7 @@ alone and among others, as every draw comes from a stream named by seed, round a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -17,7 +17,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from fedkit.checks import brief, choice, function, having, numbers, one_line, whole
+from fedkit.checks import (
+    Floats,
+    Ints,
+    brief,
+    choice,
+    function,
+    having,
+    numbers,
+    one_line,
+    whole,
+    whole_or_none,
+)
 from fedkit.estimators import Estimator
 from fedkit.extras import bar
 from fedkit.federated.federation import Federation
@@ -30,14 +41,6 @@ from fedkit.learning.evaluation import Evaluator, Score
 from fedkit.learning.models import Model, classifier
 from fedkit.learning.training import LocalSGD, train_clients
 from fedkit.streams import Streams
-
-__all__ = [
-    "ClientTable", "Plan", "Round", "Strategy", "check_policy", "check_selection", "keep_latest",
-    "keep_total", "next_model", "run", "values_of",
-]  # fmt: skip
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 # ------------------------------------------------------------------ what the policies are handed
 
@@ -64,31 +67,29 @@ class ClientTable:
         ``losses(ids)`` is the mean loss in nats of the global model on the data of these clients.
     """
 
-    sizes: IntArray
-    label_counts: IntArray
-    values: FloatArray
-    counts: IntArray
-    missed: IntArray = field(default_factory=lambda: np.zeros((), dtype=np.int64))
+    sizes: Ints
+    label_counts: Ints
+    values: Floats
+    counts: Ints
+    missed: Ints = field(default_factory=lambda: np.zeros((), dtype=np.int64))
     round: int = 0
     memory: dict[str, Any] = field(default_factory=dict)
-    losses: Callable[[IntArray], FloatArray] | None = field(default=None, repr=False)
+    losses: Callable[[Ints], Floats] | None = field(default=None, repr=False)
 
     @classmethod
-    def new(
-        cls, sizes: IntArray, label_counts: IntArray, outputs: int | None = None
-    ) -> ClientTable:
+    def new(cls, sizes: Ints, label_counts: Ints, outputs: int | None = None) -> ClientTable:
         """The table of a federation that has not run yet."""
         n = len(sizes)
         values = np.zeros(n if outputs is None else (n, outputs))
         return cls(sizes, label_counts, values, *np.zeros((2, n), dtype=np.int64))
 
     @property
-    def available(self) -> IntArray:
+    def available(self) -> Ints:
         """Clients that own data; a client without data is never selected."""
         return np.flatnonzero(self.sizes > 0)
 
     @property
-    def selected(self) -> IntArray:
+    def selected(self) -> Ints:
         """Rounds in which each client was selected, whatever it sent, int64[n]."""
         return self.counts + self.missed
 
@@ -96,40 +97,21 @@ class ClientTable:
 @one_line
 @dataclass(frozen=True)
 class Round:
-    """One round of one federation, as the server sees it after local training.
+    """One round of one federation, as the server sees it after local training."""
 
-    Attributes
-    ----------
-    index : int
-        From 0.
-    architecture, evaluator, local
-        The network, the utility on the server's validation set, and how clients trained.
-    base, updates : float32[P], float32[k, P]
-        The model that the participants started from, and local model minus `base` of each.
-    participants, sizes : int64[k]
-        Client indices, and their training samples.
-    weighting : {"size", "uniform"}
-        How a coalition's updates are averaged.
-    streams : Streams
-        Random streams of this round.
-    left_out : tuple of int
-        Clients that were selected and whose update was not usable.
-    noted : list of float64[k]
-        Weights that :meth:`average` was given.
-    """
-
-    index: int
-    architecture: Model
-    base: Tensor
-    updates: Tensor
-    participants: IntArray
-    sizes: IntArray
-    evaluator: Evaluator
-    local: LocalSGD
-    weighting: Literal["size", "uniform"]
-    streams: Streams
-    left_out: tuple[int, ...] = ()
-    noted: list[FloatArray] = field(default_factory=list, init=False, repr=False)
+    index: int  #: from 0
+    architecture: Model  #: the network
+    base: Tensor  #: float32[P], the model that the participants started from
+    updates: Tensor  #: float32[k, P], local model minus `base` of each
+    participants: Ints  #: ``[k]``, client indices
+    sizes: Ints  #: ``[k]``, their training samples
+    evaluator: Evaluator  #: the utility on the server's validation set
+    local: LocalSGD  #: how clients trained
+    weighting: Literal["size", "uniform"]  #: how a coalition's updates are averaged
+    streams: Streams  #: random streams of this round
+    left_out: tuple[int, ...] = ()  #: clients that were selected and whose update was not usable
+    #: weights that :meth:`average` was given
+    noted: list[Floats] = field(default_factory=list, init=False, repr=False)
 
     @property
     def directions(self) -> Tensor:
@@ -161,9 +143,7 @@ class Round:
         """The round with other updates, float32[k, P], in the place of the trained ones."""
         shape = tuple(self.updates.shape)
         if not isinstance(updates, Tensor | np.ndarray) or tuple(updates.shape) != shape:
-            raise ValueError(
-                f"updates are {brief(updates)}; expected a tensor or array of shape {shape}"
-            )
+            raise ValueError(f"updates are {brief(updates)}; expected a tensor or array {shape}")
         return replace(self, updates=real_tensor("updates", updates).to(self.updates))
 
     def finite(self) -> Round:
@@ -173,8 +153,7 @@ class Round:
             return self
         if not good.any():
             raise ValueError(
-                f"round {self.index + 1}: no participant's update is finite; lower the learning "
-                f"rate (it is {self.local.lr})"
+                f"round {self.index + 1}: no update is finite: lower the learning rate"
             )
         kept = good.cpu().numpy()
         return replace(
@@ -188,10 +167,10 @@ class Round:
 
 # ------------------------------------------------------------------------------ the policies
 
-Select = Callable[[ClientTable, int, np.random.Generator], IntArray]
+Select = Callable[[ClientTable, int, np.random.Generator], Ints]
 Value = Callable[[Sequence[Round]], list[Valuation]]
 Aggregate = Callable[[Round, Valuation, ClientTable], Tensor]
-Remember = Callable[[ClientTable, IntArray, Valuation], None]
+Remember = Callable[[ClientTable, Ints, Valuation], None]
 Probe = Callable[[Round, Valuation], dict[str, float]]
 Attack = Callable[[Round], Tensor]
 
@@ -214,12 +193,12 @@ def check_policy(name: str, policy: object) -> None:
         raise ValueError(f"{name} is {brief(policy)}; expected a function {form}{advice}")
 
 
-def keep_latest(table: ClientTable, ids: IntArray, valuation: Valuation) -> None:
+def keep_latest(table: ClientTable, ids: Ints, valuation: Valuation) -> None:
     """A client's value is that of its last round (FedOwen: 'the latest contribution estimate')."""
     table.values[ids] = valuation.values
 
 
-def keep_total(table: ClientTable, ids: IntArray, valuation: Valuation) -> None:
+def keep_total(table: ClientTable, ids: Ints, valuation: Valuation) -> None:
     """A client's value is the sum over its rounds, in the units of the utility."""
     table.values[ids] += valuation.values * valuation.scale
 
@@ -252,8 +231,7 @@ class Strategy:
     def __post_init__(self) -> None:
         for name in _FORMS:
             check_policy(name, getattr(self, name))
-        if self.outputs is not None:
-            whole("outputs", self.outputs, 1)
+        whole_or_none("outputs", self.outputs, 1)
 
 
 @dataclass(frozen=True)
@@ -295,7 +273,7 @@ def _name(policy: object) -> str:
     return getattr(policy, "__name__", type(policy).__name__)
 
 
-def check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> IntArray:
+def check_selection(policy: object, chosen: npt.ArrayLike, n_clients: int) -> Ints:
     """Return what a selection gave as int64, or refuse it."""
     ids = np.asarray(chosen)
     numbers = ids.ndim == 1 and len(ids) > 0 and ids.dtype.kind in "iu"
@@ -313,8 +291,7 @@ def values_of(strategy: Strategy, rounds: Sequence[Round]) -> list[Valuation]:
     valuations = strategy.value(rounds)
     if before != _versions(rounds):
         raise ValueError(
-            f"{policy} changed the updates or the base of round {rounds[0].index + 1} in place; "
-            f"work on a clone"
+            f"{policy} changed the updates or the base of round {rounds[0].index + 1}: clone them"
         )
     each = () if strategy.outputs is None else (strategy.outputs,)
     wanted = [(len(r.participants), *each) for r in rounds]
@@ -331,8 +308,7 @@ def values_of(strategy: Strategy, rounds: Sequence[Round]) -> list[Valuation]:
     for v, r in zip(valuations, rounds, strict=True):
         if not np.isfinite(v.values).all():
             raise ValueError(
-                f"{policy} returned the values {brief(v.values)} of round {r.index + 1}; "
-                f"expected finite numbers"
+                f"{policy} returned {brief(v.values)} in round {r.index + 1}; expected finite ones"
             )
     return valuations
 
@@ -357,13 +333,6 @@ def next_model(strategy: Strategy, table: ClientTable, r: Round, valuation: Valu
             f"{len(r.base)} finite numbers, such as round.average(weights)"
         )
     return new
-
-
-def _check_probed(probed: Any) -> dict[str, Any]:
-    probed = {} if probed is None else probed
-    if not isinstance(probed, Mapping) or not all(isinstance(name, str) for name in probed):
-        raise ValueError(f"probe returned {brief(probed)}; expected numbers by name, or None")
-    return {name: np.asarray(value).tolist() for name, value in probed.items()}
 
 
 # ---------------------------------------------------------------------------------- the loop
@@ -407,20 +376,20 @@ class _Server:
         self.table.losses = self.losses
         self.model = model.init(self.streams.generator("model")).to(device)
 
-    def losses(self, ids: IntArray) -> FloatArray:
+    def losses(self, ids: Ints) -> Floats:
         """Mean loss of the global model on the data of some clients, which must own data."""
         owns = (self.federation.client_data(int(i)) for i in ids)
         judges = [self.judge(*own, "negative_loss") for own in owns]
         return -np.array([judge.utilities(self.model[None])[0] for judge in judges])
 
-    def select(self, policy: Select, t: int) -> IntArray:
+    def select(self, policy: Select, t: int) -> Ints:
         self.table.round = t
         rng = self.streams.child("round", t).generator("select")
         ids = policy(self.table, self.plan.participants, rng)
         return check_selection(policy, ids, self.federation.n_clients)
 
     def received(
-        self, architecture: Model, ids: IntArray, updates: Tensor, t: int, attack: Attack | None
+        self, architecture: Model, ids: Ints, updates: Tensor, t: int, attack: Attack | None
     ) -> Round:
         """The round as it reaches the server: after attacks, and without broken updates."""
         streams = self.streams.child("round", t)
@@ -441,16 +410,13 @@ class _Server:
         t, accuracy = r.index + 1, float("nan")
         if t == self.plan.rounds or t % self.plan.evaluate_every == 0:
             accuracy = float(self.test.utilities(self.model[None])[0])
-        row = {"seed": self.streams.seed, "round": t, "accuracy": accuracy}
-        more = {"left_out": [*r.left_out], "last": t == self.plan.rounds}
-        if probe is not None:
-            more |= _check_probed(probe(r, valuation))
-        weights = r.noted[-1] if r.noted else np.full(len(r.participants), np.nan)
-        history.add(row, r.participants, valuation, weights, **more)
+        probed = having("what probe returned", probe(r, valuation) or {}, "items") if probe else {}
+        more = {name: np.asarray(number).tolist() for name, number in probed.items()}
+        history.add(r, valuation, t, accuracy, last=t == self.plan.rounds, **more)
 
 
 def _train(
-    model: Model, servers: Sequence[_Server], chosen: Sequence[IntArray], t: int, device: Any
+    model: Model, servers: Sequence[_Server], chosen: Sequence[Ints], t: int, device: Any
 ) -> list[Tensor]:
     """Local training of all participants of all federations; updates [k, P] of each."""
     jobs = [(s, int(i)) for s, ids in zip(servers, chosen, strict=True) for i in ids]
@@ -542,9 +508,7 @@ def run(
             lap("aggregate and test")
     except BaseException as error:
         error.history = history  # type: ignore[attr-defined]
-        error.add_note(
-            f"in round {t + 1} of {plan.rounds}; .history of this exception has those before"
-        )
+        error.add_note(f"in round {t + 1} of {plan.rounds}; those before are in .history")
         raise
     history.models = torch.stack([server.model for server in servers]).cpu()
     return history
@@ -566,13 +530,8 @@ def _checked(
         if given is not None:
             function(name, given)
     if len(federations) != len(seeds) or len(set(seeds)) != len(seeds) or not seeds:
-        raise ValueError(
-            f"{len(federations)} federations and seeds {seeds}; give one distinct seed per "
-            f"federation"
-        )
+        raise ValueError(f"{len(federations)} federations, seeds {seeds}; give each one of its own")
     few = min(f.n_clients for f in federations)
     if plan.participants > few:
-        raise ValueError(
-            f"plan has {plan.participants} participants and a federation {few} clients"
-        )
+        raise ValueError(f"plan has {plan.participants} participants, a federation {few} clients")
     return seeds

@@ -19,7 +19,3 @@ __all__, __getattr__ = lazy(
         "significance": "permutation_p_values",
     },
 )
-
-
-def __dir__() -> list[str]:
-    return __all__

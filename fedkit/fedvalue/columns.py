@@ -13,15 +13,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import choice, numbers, plain_array, same_rows, warn, whole
+from fedkit.checks import Bools, Floats, Ints, choice, numbers, plain_array, same_rows, warn, whole
 from fedkit.extras import need
 
-__all__ = [
-    "How", "VerticalData", "columns_of", "densify", "discretise", "joint_codes", "label_codes",
-    "pca", "warn_of_cells", "warn_of_label",
-]  # fmt: skip
-
-Codes = NDArray[np.int64]
 How = Literal["width", "quantile"]
 
 TABLE_FACTOR = 8  # keys in a range of this many times the rows go through a table, others a sort
@@ -73,9 +67,7 @@ class VerticalData:
         self._label = "y" if label_name is None else f"the label {label_name!r}"
         self.y = plain_array(y)
         if self.y.ndim != 1 or len(self.y) == 0:
-            raise ValueError(
-                f"y has shape {self.y.shape}; expected one label per row, at least one row"
-            )
+            raise ValueError(f"y has shape {self.y.shape}; expected a label per row, one at least")
         self.n_rows = len(self.y)
         warn_of_label(label_codes(self.y, self._label), self._label)
         self.x_task = np.zeros((self.n_rows, 0)) if x_task is None else x_task
@@ -83,19 +75,13 @@ class VerticalData:
         owners = ("the task party", *self.names)
         self.discrete = (None,) * len(owners) if discrete is None else discrete
         if not isinstance(self.discrete, list | tuple) or len(self.discrete) != len(owners):
-            raise ValueError(
-                f"discrete is {discrete!r}; expected {len(owners)} entries, one for the task "
-                "party and one per data party"
-            )
+            raise ValueError(f"discrete is {discrete!r}; expected {len(owners)}, one per party")
         #: each party's name, columns, and which of them keep their levels
         self._held = list(zip(owners, (self.x_task, *self.parties), self.discrete, strict=True))
         for owner, x, keep in self._held:
             _kept(keep, len(columns_of(x, owner)), owner)
             if len(x) != self.n_rows:
-                raise ValueError(
-                    f"{owner} has {len(x)} rows and y has {self.n_rows}; keep the rows that all "
-                    "parties share, in one order"
-                )
+                raise ValueError(f"{owner} has {len(x)} rows, y {self.n_rows}; keep those of all")
         if ids is None:
             same_rows("the parties' rows (without ids)", x_task, y, *self.parties)
             self.ids = np.arange(self.n_rows)
@@ -114,10 +100,7 @@ class VerticalData:
         rows that are left out are warned of.  `options` are as above.
         """
         if not isinstance(parties, Mapping) or "task" in parties:
-            raise ValueError(
-                f"parties is {parties!s:.60}; expected a dict of each data party's name (not "
-                "'task') to its data frame"
-            )
+            raise ValueError(f"parties is {parties!s:.60}; expected frames by name, none 'task'")
         frames, indexed = {"task": task, **parties}, {}
         key_of = dict.fromkeys(frames, on) | dict(keys or {})
         for owner, frame in frames.items():
@@ -149,7 +132,7 @@ class VerticalData:
         held = ", ".join(f"{name}: {n}" for name, n in zip(self.names, others, strict=True))
         return f"VerticalData({self.n_rows} rows; columns: task {task}, {held})"
 
-    def codes(self, bins: int = 5, how: How = "width") -> tuple[Codes, Codes, list[Codes]]:
+    def codes(self, bins: int = 5, how: How = "width") -> tuple[Ints, Ints, list[Ints]]:
         """Return one dense code per row for the task party, the label, and each data party.
 
         A party with so many cells that its value cannot be trusted is warned of.
@@ -176,10 +159,7 @@ def _named_parties(parties: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
 
 def _common_ids(ids: Any, rows: int, owners: tuple[str, ...]) -> NDArray[Any]:
     if not isinstance(ids, list | tuple) or len(ids) != len(owners):
-        raise ValueError(
-            f"ids is {ids!s:.60}; expected a list of {len(owners)}: one list of IDs per party, the "
-            "task party's first"
-        )
+        raise ValueError(f"ids is {ids!s:.60}; expected {len(owners)} lists, the task's first")
     first, *_ = each = [plain_array(own) for own in ids]
     for owner, own in zip(owners, each, strict=True):
         if own.shape != (rows,) or len(set(own.tolist())) != rows:
@@ -198,23 +178,17 @@ def columns_of(x: Any, name: str = "x") -> list[NDArray[Any]]:
     if hasattr(x, "iloc") and x.ndim == 2:  # a data frame keeps a type per column
         columns, shape = [x.iloc[:, j].to_numpy() for j in range(x.shape[1])], x.shape
     else:
-        try:
-            array = plain_array(x)
-        except ValueError as error:
-            raise ValueError(f"{name} is ragged; expected (rows,) or (rows, columns)") from error
+        array = plain_array(x)
         columns, shape = list(np.atleast_2d(array.T)), array.shape
     if len(shape) not in (1, 2) or not shape[0]:
-        raise ValueError(
-            f"{name} has shape {shape}; expected (rows,) or (rows, columns), at least one row, and "
-            "no sparse matrix"
-        )
+        raise ValueError(f"{name} has shape {shape}; expected (n,) or (n, f), n > 0, not sparse")
     return columns
 
 
 def discretise(
     x: Any, bins: int = 5, how: How = "width", missing: Literal["own", "refuse"] = "own", *,
     discrete: bool | Sequence[bool] | None = None, name: str = "x",
-) -> Codes:  # fmt: skip
+) -> Ints:  # fmt: skip
     """Replace every column by whole numbers: its levels, or the bins its values fall into.
 
     Five equal-width bins are the paper's choice (section 5, after Brown et al. 2012).  Edges come
@@ -278,23 +252,20 @@ def _kept(discrete: Any, columns: int, name: str) -> Any:
     return discrete
 
 
-def _parsed(column: NDArray[Any], where: str) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+def _parsed(column: NDArray[Any], where: str) -> tuple[NDArray[Any], Bools]:
     """Return the values of a column that are there, as numbers or text, and which are missing."""
     if column.dtype.kind == "O":
         absent = np.array([is_missing(value) for value in column], dtype=np.bool_)
-        values = np.array(column[~absent].tolist())  # whole numbers stay whole
+        values = plain_array(column[~absent].tolist())  # whole numbers stay whole
     else:
         absent = column != column
         values = column[~absent]
     if values.ndim != 1 or values.dtype.kind not in "biufUS":
         raise ValueError(
-            f"{where} holds {values.dtype}{list(values.shape[1:])}; expected numbers, truth "
-            "values, text"
+            f"{where} holds {values.dtype}{[*values.shape[1:]]}; expected numbers or text"
         )
     if values.dtype.kind == "f" and np.isinf(values).any():
-        raise ValueError(
-            f"{where} holds an infinite value; expected finite numbers or NaN for a missing value"
-        )
+        raise ValueError(f"{where} holds an infinite value; expected finite numbers, or NaN")
     return values, absent
 
 
@@ -303,7 +274,7 @@ def is_missing(value: Any) -> bool:
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
-def _binned(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: str) -> Codes:
+def _binned(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: str) -> Ints:
     if not len(values):
         return np.zeros(0, dtype=np.int64)
     text = values.dtype.kind in "US"
@@ -331,13 +302,11 @@ def _binned(values: NDArray[Any], bins: int, how: How, keep: bool | None, where:
     return np.minimum((place + ON_EDGE).astype(np.int64), bins - 1)
 
 
-def label_codes(y: ArrayLike, name: str = "y") -> Codes:
+def label_codes(y: ArrayLike, name: str = "y") -> Ints:
     """Return dense codes of a discrete label."""
     values, absent = _parsed(plain_array(y), name)
     if absent.any():
-        raise ValueError(
-            f"{name} is missing in {int(absent.sum())} of {len(absent)} rows; leave these out"
-        )
+        raise ValueError(f"{name} is missing in {absent.sum()} of {len(absent)} rows; drop them")
     if values.dtype.kind == "f" and (values != np.floor(values)).any():
         raise ValueError(
             f"{name} is continuous; the metric needs classes, such as low and high: make some, "
@@ -346,7 +315,7 @@ def label_codes(y: ArrayLike, name: str = "y") -> Codes:
     return np.unique(values, return_inverse=True)[1]
 
 
-def warn_of_label(codes: Codes, name: str) -> None:
+def warn_of_label(codes: Ints, name: str) -> None:
     """Warn of a label that is constant, or has a level for few rows."""
     rows, levels = len(codes), int(codes.max()) + 1
     if levels == 1:
@@ -358,7 +327,7 @@ def warn_of_label(codes: Codes, name: str) -> None:
         )
 
 
-def warn_of_cells(codes: Codes, data_party: str | None = None) -> None:
+def warn_of_cells(codes: Ints, data_party: str | None = None) -> None:
     """Warn of a party, the task party by default, with a row or two in each cell."""
     rows, cells = len(codes), int(codes.max()) + 1
     if cells <= max(FEW_CELLS, rows / (ROWS_OF_A_CELL if data_party is None else ROWS_OFFERED)):
@@ -372,7 +341,7 @@ def warn_of_cells(codes: Codes, data_party: str | None = None) -> None:
     )
 
 
-def joint_codes(*columns: ArrayLike) -> Codes:
+def joint_codes(*columns: ArrayLike) -> Ints:
     """Return dense labels ``0..m-1`` of the rows' joint value over any number of columns.
 
     Parameters
@@ -399,7 +368,7 @@ def joint_codes(*columns: ArrayLike) -> Codes:
     return joint
 
 
-def densify(key: Codes, size: int) -> tuple[Codes, int]:
+def densify(key: Ints, size: int) -> tuple[Ints, int]:
     """Relabel keys in ``0..size-1`` to ``0..m-1`` in their order, and return `m` too.
 
     Time and memory are of the order of the rows, however large `size` is.
@@ -413,13 +382,11 @@ def densify(key: Codes, size: int) -> tuple[Codes, int]:
     return labels[key], int(labels[-1]) + 1
 
 
-def from_zero(column: ArrayLike) -> tuple[Codes, int]:
+def from_zero(column: ArrayLike) -> tuple[Ints, int]:
     """Return dense codes from 0, in their order, and how many there are."""
     code = np.asarray(column)
     if code.dtype.kind not in "biu":
-        raise ValueError(
-            f"codes have dtype {code.dtype}; expected whole numbers, as discretise gives them"
-        )
+        raise ValueError(f"codes are {code.dtype}; expected whole numbers, as of discretise")
     code = code.astype(np.int64)
     low = int(code.min(initial=0))
     return densify(code - low, int(code.max(initial=0)) - low + 1)
@@ -430,7 +397,7 @@ def fits(size: int, rows: int) -> bool:
     return size <= TABLE_FACTOR * rows + 2**12
 
 
-def pca(x: ArrayLike, components: int) -> NDArray[np.float64]:
+def pca(x: ArrayLike, components: int) -> Floats:
     """Return ``float64[n, components]``: the rows' scores on the first principal components.
 
     Half of the paper's fast-FedValue.  By scikit-learn's exact PCA of ``float[n, f]``: columns are

@@ -33,8 +33,6 @@ from fedkit.fedvalue.protocol.messages import (
 
 # ciphers and torch are imported where they are needed: the server does without
 
-__all__ = ["answer_jobs", "app", "own_secret", "read_key"]
-
 #: seconds between two looks of a party
 _POLL = 0.2
 

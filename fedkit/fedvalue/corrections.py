@@ -7,15 +7,10 @@ Bailey 2010).
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, kl_div
 
+from fedkit.checks import Floats, Ints
 from fedkit.fedvalue.columns import densify, joint_codes
-
-__all__ = ["CHUNK", "clogc", "expected_excess", "null_information", "totals"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 CHUNK = 2**21  # numbers held at once
 

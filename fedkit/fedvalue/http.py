@@ -33,8 +33,6 @@ from fedkit.extras import need
 from fedkit.fedvalue.protocol.counting import CountingServer, count_uploads
 from fedkit.fedvalue.protocol.messages import Job, JobUnknown, MessageError, Table, Upload
 
-__all__ = ["CounterRefused", "CounterUnavailable", "RemoteCounter", "create_app"]
-
 #: longest answer that is read, in bytes
 _LONGEST = 1 << 30
 #: how often a request is sent that fails; pauses double from 0.25 s up to 8 s
@@ -168,10 +166,7 @@ def _callers(path: Path) -> dict[bytes, tuple[str, str]]:
     lines = [words for line in path.read_text("utf-8").splitlines() if (words := line.split())]
     for words in lines:
         if len(words) != 3 or words[0] not in ("task", "data"):
-            raise ValueError(
-                f"{path} has a line of {len(words)} words; expected lines: task NAME TOKEN, or "
-                "data NAME TOKEN"
-            )
+            raise ValueError(f"{path} has a line of {len(words)} words, not task|data NAME TOKEN")
         callers[_hashed(words[2])] = words[0], words[1]
     if len({party for _, party in callers.values()}) < len(lines):
         raise ValueError(f"{path} has a party or a token twice; expected one line per party")
@@ -281,8 +276,7 @@ class RemoteCounter:
             if status not in (502, 503, 504):  # a proxy's, whose server is away
                 raise CounterRefused(f"the counting server refuses ({trouble})")
         raise CounterUnavailable(
-            f"the counting server at {self._client.base_url} gave no answer in {_TRIES} "
-            f"tries: {trouble}"
+            f"{self._client.base_url} gave no answer {_TRIES} times: {trouble}"
         )
 
     def _once(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:

@@ -12,21 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fedkit.checks import choice, having, whole
+from fedkit.checks import Bools, Floats, Ints, choice, having, plain_array, whole
 from fedkit.estimators import Estimator, PermutationSampling, estimate
 from fedkit.estimators.accumulators import FEWEST_UNITS
 from fedkit.estimators.walks import random_orders
 from fedkit.extras import need
-from fedkit.fedvalue.columns import (
-    How,
-    VerticalData,
-    densify,
-    fits,
-    from_zero,
-    joint_codes,
-)
+from fedkit.fedvalue.columns import How, VerticalData, densify, fits, from_zero, joint_codes
 from fedkit.fedvalue.corrections import null_information, totals
 from fedkit.games.coalitions import MAX_TABLE_PLAYERS, Coalitions, Utilities, all_coalitions
 from fedkit.games.exact import shapley, shapley_weights
@@ -37,15 +30,7 @@ from fedkit.streams import Streams
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "EXACT_WORK", "WALKS", "CoalitionCells", "Correction", "PartyValues", "cells_of_table",
-    "cmi_game", "coalition_cells", "conditional_mutual_information", "entropy", "mshapley_cmi",
-    "mshapley_from_table", "mutual_information",
-]  # fmt: skip
-
 Correction = Literal["plugin", "miller-madow", "permutation"]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Values are exact by default while (2**d coalitions) x (rows + 5000) stays at or below this: 16
 #: parties with a thousand rows, 8 with a million.  The 5000 stand for the cost of a small array.
@@ -83,16 +68,11 @@ class PartyValues(Valuation):
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per data party: value, standard error, perhaps plug-in."""
-        frame: pd.DataFrame = need("pandas", extra="run").DataFrame(
-            {
-                "party": self.names,
-                "value": self.values,
-                "standard_error": self.standard_errors,
-            }
-        )
+        columns: dict[str, Any] = {"party": self.names, "value": self.values}
+        columns["standard_error"] = self.standard_errors
         if self.plugin is not None:
-            frame["plugin"] = self.plugin
-        return frame
+            columns["plugin"] = self.plugin
+        return need("pandas", extra="run").DataFrame(columns)
 
 
 def mshapley_cmi(
@@ -200,7 +180,7 @@ def sum_clogc(counts: Ints) -> float:
 class Cells:
     """The cells of one coalition of data parties."""
 
-    members: NDArray[np.bool_]
+    members: Bools
     key: Ints  # of each row, below `size`
     size: int
     # set by the user when each cell has one label: a larger coalition can then add nothing, and its
@@ -242,7 +222,7 @@ class CoalitionCells:
         self.task = Cells(np.zeros(d, dtype=np.bool_), *from_zero(task))
         self._stack = [self.task]
 
-    def at(self, members: NDArray[np.bool_]) -> Cells:
+    def at(self, members: Bools) -> Cells:
         """Return the cells of a coalition.
 
         The coalitions between the empty one and the last are kept, at most d + 1 of them.  So
@@ -301,18 +281,13 @@ def cells_of_table(
         )
     cells, weights = cells[weights > 0], weights[weights > 0]
     if cells[:, 0].max() >= len(what):
-        raise ValueError(
-            f"tokens go up to {cells[:, 0].max()} and task_cells have {len(what)} rows"
-        )
+        raise ValueError(f"tokens go up to {cells[:, 0].max()}; task_cells have {len(what)} rows")
     task, label = what[cells[:, 0]].T
     return CoalitionCells(task, label, list(cells[:, 1:].T), weights, names)
 
 
 def _whole_numbers(name: str, values: Any, dimensions: int) -> Ints:
-    try:
-        array = np.asarray(values)
-    except ValueError:  # ragged
-        array = np.zeros(0)
+    array = plain_array(values)
     if array.dtype.kind not in "iu" or array.ndim != dimensions or (array < 0).any():
         raise ValueError(
             f"{name} are {array.dtype}{list(array.shape)}; expected whole numbers from 0, of "
@@ -357,7 +332,7 @@ def _game_of_cells(cells: CoalitionCells, correction: str) -> Game:
     label_entropy = (sum_clogc(np.array([n])) - sum_clogc(labels)) / n
     occupied_labels = int((labels > 0).sum())
 
-    def information(members: NDArray[np.bool_]) -> float:
+    def information(members: Bools) -> float:
         """Return ``H(Y) - H(Y | X)`` with ``H(Y | X) = H(XY) - H(X)`` from one count (Eq. 5)."""
         at = cells.at(members)
         if at.pure and correction == "plugin":
@@ -385,7 +360,7 @@ def _corrected(cells: CoalitionCells, estimator: Estimator | None, seed: int) ->
     d, label = len(cells.parties), cells.label
     known: dict[tuple[bytes, int], tuple[float, float]] = {}
 
-    def marginal(members: NDArray[np.bool_], party: int) -> tuple[float, float]:
+    def marginal(members: Bools, party: int) -> tuple[float, float]:
         """Return one contribution: plug-in, and corrected."""
         key = (members.tobytes(), int(party))
         if key not in known:

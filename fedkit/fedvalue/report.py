@@ -18,8 +18,6 @@ from fedkit.fedvalue.significance import Evidence, permutation_p_values
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CORRECTIONS", "ValueReport", "assess"]
-
 CORRECTIONS = ("permutation", "miller-madow", "plugin")
 NOTHING = 1e-12  # nats: rounding, and no value
 LEVEL = 0.05  # of the adjusted p-values

@@ -11,22 +11,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.spatial import cKDTree
 from scipy.special import digamma
 
-from fedkit.checks import choice
+from fedkit.checks import Floats, Ints, choice
 from fedkit.extras import need
 from fedkit.fedvalue.columns import label_codes
 from fedkit.streams import Streams
 
-__all__ = [
-    "MODELS", "Fitted", "KernelSVM", "draw_groups", "ensemble", "explain", "party_values", "ross",
-    "train", "vfps_scores",
-]  # fmt: skip
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 How = Literal["together", "apart"]
 
 JITTER = 1e-10  # of a column's spread: breaks ties and changes no distance that matters

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fedkit.checks import one_line, whole
+from fedkit.checks import Floats, Ints, one_line, whole
 from fedkit.extras import need
 from fedkit.fedvalue.columns import How, VerticalData, joint_codes
 from fedkit.fedvalue.corrections import CHUNK, clogc, totals
@@ -27,10 +27,6 @@ from fedkit.streams import Streams
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Evidence", "permutation_p_value", "permutation_p_values"]
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ROUNDING = 2e-14  # of n log n: equal sums differ by less when they are added in another order
 
@@ -38,19 +34,12 @@ ROUNDING = 2e-14  # of n log n: equal sums differ by less when they are added in
 @one_line
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Permutation tests of data parties, by their `names`, beside the task party alone.
+    """Permutation tests of data parties, by their `names`, beside the task party alone."""
 
-    Attributes
-    ----------
-    contributions : float64[d]
-        Plug-in contribution of each party, in nats: the statistic.
-    p_values, adjusted : float64[d]
-        At least ``1 / (1 + draws)``; and by Holm's adjustment over the parties: choosing those at
-        most `a` errs with probability at most `a`, however many of them tell nothing.
-    """
-
-    contributions: Floats
-    p_values: Floats
+    contributions: Floats  #: ``[d]``, plug-in contribution of each party, in nats: the statistic
+    p_values: Floats  #: ``[d]``, at least ``1 / (1 + draws)``
+    #: ``[d]``, by Holm's adjustment over the parties: choosing those at most `a` errs with
+    #: probability at most `a`, however many of them tell nothing
     adjusted: Floats
     names: tuple[str, ...]
 

@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Flower federations, valued round by round.", no_args_is_help=True)
 
 

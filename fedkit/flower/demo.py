@@ -32,8 +32,6 @@ from flwr.clientapp import ClientApp  # noqa: E402
 from flwr.serverapp import Grid, ServerApp  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
 
-__all__ = ["Setting", "client_app", "difference", "play", "server_app"]
-
 
 @dataclass(frozen=True)
 class Setting:

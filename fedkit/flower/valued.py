@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fedkit.checks import choice, having, whole
+from fedkit.checks import choice, having, whole_or_none
 from fedkit.extras import need
 from fedkit.federated.history import History
 from fedkit.federated.policies import UniformSelection
@@ -38,8 +38,6 @@ need("flwr.serverapp.strategy", extra="flower")
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord  # noqa: E402
 from flwr.serverapp import Grid  # noqa: E402
 from flwr.serverapp.strategy import Strategy  # noqa: E402
-
-__all__ = ["Valued", "to_arrays", "to_row"]
 
 _NO_LOCAL = "this valuation asks how clients train; give local=fk.LocalSGD(...)"
 _NO_DATA = (
@@ -102,16 +100,6 @@ class Valued(Strategy):
         Where a round is written down before the next one begins; rounds count on from those it has.
     seed : int
         Root of the random streams of valuation and selection.
-
-    Attributes
-    ----------
-    history : History
-        As ``fk.run`` leaves it.
-    numbers : dict of int to int
-        Number of each node that replied: what its reply names in ``{"fedkit": {"client": number}}``
-        (a ``ConfigRecord``) where that is free, else the lowest that is.
-    table : ClientTable or None
-        What is known of the clients; None before the first reply.
     """
 
     inner: Strategy
@@ -129,29 +117,29 @@ class Valued(Strategy):
     weighting: Literal["size", "uniform"] = "size"
     ledger: Ledger | None = None
     seed: int = 0
-    history: History = field(default_factory=History, init=False)
+    history: History = field(default_factory=History, init=False)  #: as ``fk.run`` leaves it
+    #: number of each node that replied: what its reply names in ``{"fedkit": {"client": number}}``
+    #: (a ``ConfigRecord``) where that is free, else the lowest that is
     numbers: dict[int, int] = field(default_factory=dict, init=False)
+    #: what is known of the clients; None before the first reply
     table: ClientTable | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         having("inner", self.inner, "configure_train", "aggregate_train")
         if isinstance(self.evaluator, Model):
             self.evaluator = Missing(_NO_DATA, model=self.evaluator)
-        needs = {
-            "evaluator": ("model", "prepare", "evaluate"), "ledger": ("add", "rounds"),
-            "test": ("utilities",), "local": ("lr", "n_steps"),
-        }  # fmt: skip
+        else:
+            having("evaluator", self.evaluator, "model", "prepare", "evaluate")
+        needs = {"ledger": ("add", "rounds"), "test": ("utilities",), "local": ("lr", "n_steps")}
         for name, methods in needs.items():
-            given = getattr(self, name)
-            if name == "evaluator" or given is not None:
-                having(name, given, *(() if isinstance(given, Missing) else methods))
+            if getattr(self, name) is not None:
+                having(name, getattr(self, name), *methods)
         if (self.select is None) != (self.participants is None):
             raise ValueError("select and participants belong together; give both or neither")
         if self.newcomers is not None and self.select is None:
             raise ValueError("newcomers stand beside those whom select keeps; give select as well")
-        for name, least in (("participants", 1), ("newcomers", 0)):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name), least)
+        whole_or_none("participants", self.participants)
+        whole_or_none("newcomers", self.newcomers, 0)
         choice("weighting", self.weighting, ("size", "uniform"))
         self.policies = Policies(
             self.select or UniformSelection(), self.value, self.aggregate or _leave, self.remember,
@@ -234,16 +222,13 @@ class Valued(Strategy):
         next_model(self.policies, table, r, valuation)
         if self.ledger is not None:
             self.ledger.add(self._before + server_round, valuation, r.participants)
-        weights = np.full(len(good), np.nan)
         if self.aggregate is not None:
             if not r.noted:
-                raise ValueError(
-                    "aggregate gave no weights: in Flower it must call round.average(weights)"
-                )
-            weights = r.noted[-1]
-            for message, weight in zip(good, weights, strict=True):
+                raise ValueError("aggregate gave no weights; Flower needs round.average(weights)")
+            weighed = list(zip(good, r.noted[-1], strict=True))
+            for message, weight in weighed:
                 _metrics(message)[self._size_key] = float(weight)
-            good = tuple(m for m, weight in zip(good, weights, strict=True) if weight > 0)
+            good = tuple(message for message, weight in weighed if weight > 0)
         arrays, metrics = None, None  # no weight at all keeps the model
         if good:
             arrays, metrics = self.inner.aggregate_train(server_round, [*errors, *good])
@@ -251,9 +236,7 @@ class Valued(Strategy):
         accuracy = float("nan") if self.test is None else float(self.test.utilities(model[None])[0])
         for before in self.history.rounds[-1:]:
             before["last"] = False
-        row = {"seed": self.streams.seed, "round": server_round, "accuracy": accuracy}
-        left_out = [*r.left_out]
-        self.history.add(row, r.participants, valuation, weights, left_out=left_out, last=True)
+        self.history.add(r, valuation, server_round, accuracy, last=True)
         self.history.models = model[None]
         return arrays, metrics
 

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from fedkit.games.coalitions import all_coalitions, coalition_index
 from fedkit.games.exact import banzhaf, beta_shapley, leave_one_out, semivalue, shapley
-from fedkit.games.examples import (
-    airport,
-    glove,
-    random_unanimity_sum,
-    unanimity,
-    weighted_majority,
-)
+from fedkit.games.examples import airport, glove, random_unanimity_sum, unanimity, weighted_majority
 from fedkit.games.game import Game, normalise, parallel, table_game, tabulate
 from fedkit.games.ledger import Ledger, total
 from fedkit.games.memory import remember

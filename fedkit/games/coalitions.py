@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedkit.checks import plain_array, whole
-
-__all__ = [
-    "Coalitions", "Known", "Utilities", "all_coalitions", "as_coalitions", "averaging_weights",
-    "bit_index", "coalition_index", "coalitions_between", "ends", "keys_of",
-]  # fmt: skip
+from fedkit.checks import Ints, plain_array, whole
 
 Coalitions = NDArray[np.bool_]
 Utilities = NDArray[np.float64]
@@ -27,19 +22,12 @@ MAX_INDEX_PLAYERS = 62  # the index of a coalition is a non-negative int64
 
 def as_coalitions(coalitions: ArrayLike, n_players: int) -> Coalitions:
     """Return `coalitions` as ``bool[B, n_players]``, or refuse them."""
-    try:
-        array = plain_array(coalitions)
-    except ValueError as error:
-        raise ValueError("coalitions are rows of unequal lengths; expected one length") from error
+    array = plain_array(coalitions)
     if array.ndim != 2 or array.shape[1] != n_players:
-        raise ValueError(
-            f"coalitions have shape {array.shape}; expected (B, {n_players}), one row per coalition"
-        )
+        raise ValueError(f"coalitions have shape {array.shape}; expected (B, {n_players})")
     if array.dtype != np.bool_:
         if not np.isin(array, (0, 1)).all():
-            raise ValueError(
-                f"coalitions have entries other than 0 and 1 ({array.dtype}); pass a boolean matrix"
-            )
+            raise ValueError("coalitions have entries other than 0 and 1; pass a boolean matrix")
         array = array.astype(np.bool_)
     return array
 
@@ -60,7 +48,7 @@ def all_coalitions(n_players: int) -> Coalitions:
     return coalitions_between(0, 2**n_players, n_players)
 
 
-def coalition_index(coalitions: ArrayLike) -> NDArray[np.int64]:
+def coalition_index(coalitions: ArrayLike) -> Ints:
     """Return the index ``int64[B]`` of each row: bit i says whether player i is in.
 
     Parameters
@@ -74,9 +62,7 @@ def coalition_index(coalitions: ArrayLike) -> NDArray[np.int64]:
     """
     shape = np.shape(coalitions)
     if len(shape) != 2 or shape[1] > MAX_INDEX_PLAYERS:
-        raise ValueError(
-            f"coalitions have shape {shape}; an index needs (B, n) with n <= {MAX_INDEX_PLAYERS}"
-        )
+        raise ValueError(f"coalitions have shape {shape}; expected (B, n <= {MAX_INDEX_PLAYERS})")
     return bit_index(as_coalitions(coalitions, shape[1]))
 
 
@@ -84,10 +70,7 @@ def check_table_size(n_players: int) -> None:
     """Refuse a table of all coalitions that would not fit."""
     whole("n_players", n_players, 1)
     if n_players > MAX_TABLE_PLAYERS:
-        raise ValueError(
-            f"n_players is {n_players}; a table holds at most {MAX_TABLE_PLAYERS} players: use a "
-            f"sampling estimator"
-        )
+        raise ValueError(f"n_players is {n_players}; a table has up to {MAX_TABLE_PLAYERS}: sample")
 
 
 def coalitions_between(start: int, stop: int, n_players: int) -> Coalitions:
@@ -102,7 +85,7 @@ def ends(n_players: int) -> Coalitions:
     return np.repeat([[False], [True]], n_players, axis=1)
 
 
-def bit_index(rows: Coalitions) -> NDArray[np.int64]:
+def bit_index(rows: Coalitions) -> Ints:
     """Return the indices of rows of at most 62 players."""
     packed = np.packbits(rows, axis=1, bitorder="little")
     wide = np.zeros((len(packed), 8), dtype=np.uint8)
@@ -135,13 +118,13 @@ class Known:
         if n_players <= dense_players:
             self._table = np.full(2**n_players, -1, dtype=np.int32)
 
-    def numbers(self, keys: NDArray[Any]) -> NDArray[np.int64]:
+    def numbers(self, keys: NDArray[Any]) -> Ints:
         """Return the number of each key, -1 where it is not known."""
         if self._table is not None:
             return self._table[keys].astype(np.int64)
         return np.array([self._numbers.get(key, -1) for key in keys.tolist()], dtype=np.int64)
 
-    def missing(self, keys: NDArray[Any]) -> NDArray[np.int64]:
+    def missing(self, keys: NDArray[Any]) -> Ints:
         """Return the positions of unknown keys, first occurrences only, in order."""
         unknown = np.flatnonzero(self.numbers(keys) < 0)
         return unknown[np.sort(np.unique(keys[unknown], return_index=True)[1])]

@@ -16,16 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaln, gammaln
 
-from fedkit.checks import real, vector
+from fedkit.checks import Floats, real, vector
 from fedkit.games.game import Game, as_game, facts_of, tabulate
 from fedkit.games.valuation import Valuation
-
-__all__ = [
-    "banzhaf", "banzhaf_weights", "beta_shapley", "beta_weights", "leave_one_out", "semivalue",
-    "shapley", "shapley_weights",
-]  # fmt: skip
-
-Floats = NDArray[np.float64]
 
 
 def shapley_weights(n: int) -> Floats:

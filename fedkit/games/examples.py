@@ -8,14 +8,12 @@ from math import comb
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fedkit.checks import brief, vector, whole
+from fedkit.checks import Bools, brief, vector, whole, whole_or_none
 from fedkit.games.coalitions import Coalitions, Utilities
 from fedkit.games.exact import shapley_weights
 from fedkit.games.game import Game
-
-__all__ = ["Example", "airport", "glove", "random_unanimity_sum", "unanimity", "weighted_majority"]
 
 
 @dataclass(eq=False, repr=False)
@@ -89,8 +87,7 @@ def random_unanimity_sum(
     """
     whole("n_players", n_players, 1)
     whole("terms", terms, 1)
-    if n_outputs is not None:
-        whole("n_outputs", n_outputs, 1)
+    whole_or_none("n_outputs", n_outputs, 1)
     rng = np.random.default_rng(whole("seed", seed, 0))
     sizes = rng.integers(1, n_players + 1, size=terms)
     places = rng.permuted(np.tile(np.arange(n_players), (terms, 1)), axis=1)
@@ -99,9 +96,7 @@ def random_unanimity_sum(
 
 
 def _unanimity_sum(
-    carriers: NDArray[np.bool_],
-    dividends: Utilities,
-    utilities: Callable[[Coalitions], Any] | None = None,
+    carriers: Bools, dividends: Utilities, utilities: Callable[[Coalitions], Any] | None = None
 ) -> Example:
     """Return ``v(S) = sum of the dividends of the carriers inside S``."""
 

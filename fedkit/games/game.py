@@ -28,8 +28,6 @@ from fedkit.games.coalitions import (
     ends,
 )
 
-__all__ = ["Game", "as_game", "normalise", "parallel", "table_game", "tabulate"]
-
 TABLE_BATCH = 2**16  # coalitions at once: all of up to 16 players, and little memory beyond
 
 
@@ -100,20 +98,15 @@ def as_utilities(utilities: ArrayLike, coalitions: Coalitions) -> Utilities:
     if not np.isfinite(array).all():
         bad = int(np.argmin(np.isfinite(array.reshape(len(array), -1)).all(axis=1)))
         members = np.flatnonzero(coalitions[bad]).tolist()
-        raise ValueError(
-            f"the utility of coalition {members} is {brief(array[bad])}; utilities must be finite"
-        )
+        raise ValueError(f"utility of coalition {members} is {brief(array[bad])}; expected finite")
     return array
 
 
 def real_numbers(told: str, given: ArrayLike) -> Utilities:
     """Return a copy as ``float64``, or refuse what is not of real numbers, as `told` begins."""
-    try:
-        array = plain_array(given)
-    except ValueError as error:
-        raise ValueError(f"{told} of unequal lengths; expected rows of one length") from error
+    array = plain_array(given)
     if array.dtype.kind not in "biuf":
-        raise ValueError(f"{told} of type {array.dtype}; expected real numbers")
+        raise ValueError(f"{told} of type {array.dtype}; expected real numbers, rows of one length")
     return array.astype(np.float64)
 
 
@@ -121,9 +114,7 @@ def as_game(game: Any) -> Game:
     """Return a game, or refuse what is none."""
     if isinstance(game, Game):
         return game
-    raise ValueError(
-        f"game is {brief(game)}; make one: fk.Game(n_players, function) or fk.table_game(values)"
-    )
+    raise ValueError(f"game is {brief(game)}; make one: fk.Game(n_players, function)")
 
 
 def name_of(utility: Any) -> str:
@@ -155,10 +146,7 @@ def table_game(values: ArrayLike) -> Game:
     table = real_numbers("the values are", values)
     n = max(len(table) if table.ndim else 0, 1).bit_length() - 1
     if table.ndim not in (1, 2) or n < 1 or len(table) != 2**n:
-        raise ValueError(
-            f"values have shape {table.shape}; a table of n players has (2**n,) or (2**n, m) "
-            f"entries"
-        )
+        raise ValueError(f"values have shape {table.shape}; expected (2**n,) or (2**n, m)")
     check_table_size(n)
     if not np.isfinite(table).all():
         as_utilities(table, all_coalitions(n))  # names the coalition
@@ -194,10 +182,7 @@ def tabulate(game: Game, *, batch_size: int = TABLE_BATCH) -> Game:
 def check_outputs(new: Utilities, before: Utilities) -> None:
     """Refuse utilities with another number of outputs than those before."""
     if new.shape[1:] != before.shape[1:]:
-        raise ValueError(
-            f"the game returned utilities of shape {new.shape}; the number of outputs must not "
-            f"change"
-        )
+        raise ValueError(f"utilities of shape {new.shape}: the number of outputs must not change")
 
 
 NoGainRule = Literal["shift", "absolute", "divide"]

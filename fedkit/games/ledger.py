@@ -19,8 +19,6 @@ from fedkit.games.valuation import Valuation, satterthwaite
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Ledger", "total"]
-
 Client = int | str
 NAMED = 10  # clients whose lines a plot tells apart
 
@@ -95,9 +93,7 @@ class Ledger:
             self._file.execute("BEGIN IMMEDIATE")  # nobody else writes after the look
             entries = self._entries()
             if number in entries:
-                raise ValueError(
-                    f"round {number!r} is in {self.path} already, and a round counts once"
-                )
+                raise ValueError(f"round {number!r} is in {self.path} already; a round counts once")
             clients, valuations = zip(*entries.values(), (who, valuation), strict=True)
             _check_sum(valuations, clients)
             self._file.execute(
@@ -256,21 +252,14 @@ def _check_sum(valuations: Sequence[Valuation], who: Sequence[Sequence[Client]])
     """Refuse rounds whose values are not of one kind, or whose errors are alike."""
     clients = list(dict.fromkeys(client for each in who for client in each))
     if len({type(client) for client in clients}) > 1:
-        raise ValueError(
-            f"clients are {brief(clients)}, some by number and some by text; name all of them alike"
-        )
+        raise ValueError(f"clients are {brief(clients)}; name all by number, or all by text")
     for fact in ("outputs", "utility", "semivalue"):
         told = [v.info.get(fact) if fact != "outputs" else v.values.shape[1:] for v in valuations]
         kinds = list(dict.fromkeys(str(each) for each in told if each is not None))
         if len(kinds) > 1:
-            raise ValueError(
-                f"the rounds have values of different kinds, {fact} {' and '.join(kinds)}; add up "
-                "each by itself"
-            )
+            raise ValueError(f"rounds differ in {fact}: {' and '.join(kinds)}; add up each alone")
     sampled = [v for v in valuations if not v.exact and v.seed is not None]
     seeds = [v.seed for v in sampled]
     if len({(v.seed, str(v.info.get("stream"))) for v in sampled}) < len(sampled):
         double = max(seeds, key=seeds.count)
-        raise ValueError(
-            f"two rounds were sampled with the seed {double}; give each round a seed of its own"
-        )
+        raise ValueError(f"two rounds were sampled with the seed {double}; give each its own")

@@ -16,8 +16,6 @@ from fedkit.checks import brief
 from fedkit.games.coalitions import Coalitions, Known, Utilities, keys_of
 from fedkit.games.game import Game, as_game, check_outputs
 
-__all__ = ["Memory", "remember"]
-
 DENSE_PLAYERS = 20  # a table of 4 MiB
 SECONDS = 1.0  # of evaluations that a kill may lose
 ASKED_AGAIN = 3  # coalitions by which a game is recognised
@@ -83,10 +81,7 @@ class Memory:
                 new = new[step:]
         except BaseException as error:
             if self.path is not None:
-                error.add_note(
-                    f"{self.evaluations} coalitions are remembered in {self.path}; a second try "
-                    "asks for the others"
-                )
+                error.add_note(f"{self.evaluations} coalitions are remembered in {self.path}")
             raise
         return self._utilities[self._known.numbers(keys)]
 
@@ -137,10 +132,7 @@ class Memory:
         if not entries:
             return np.zeros((0, n), dtype=np.bool_)
         if entries[0][1] != n:
-            raise ValueError(
-                f"{self.path} is of a game of {entries[0][1]} players and game has {n}; pass "
-                f"another path"
-            )
+            raise ValueError(f"{self.path} is of {entries[0][1]} players, not {n}: another game")
         self._read = entries[-1][0]
         packed = np.frombuffer(b"".join(entry[2] for entry in entries), dtype=np.uint8)
         bits = np.unpackbits(packed.reshape(len(entries), -1), axis=1, bitorder="little", count=n)

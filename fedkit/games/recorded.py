@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from fedkit.checks import choice
 from fedkit.games.game import Game, table_game
 
-__all__ = ["RECORDED", "recorded"]
-
 _ROUNDS = {
     "choosing": ("digits-a", "digits-b", "mnist-a", "fashion-a", "cancer-a", "cifar-a"),
     "final": ("digits-c", "wine-a", "mnist-b", "fashion-b", "cancer-b", "digits-d"),

@@ -12,15 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkit.atomic import named_as, write_text
-from fedkit.checks import brief, flag, numbers, one_line, real, whole
+from fedkit.checks import Floats, Ints, brief, flag, numbers, one_line, real, whole
 from fedkit.extras import need
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["Valuation", "satterthwaite"]
-
-Floats = NDArray[np.float64]
 
 
 @one_line
@@ -71,9 +67,7 @@ class Valuation:
             object.__setattr__(self, name, numbers(name, getattr(self, name)).copy())
         shapes = {name: getattr(self, name).shape for name in arrays}
         if self.values.ndim not in (1, 2) or not self.values.size or len(set(shapes.values())) > 1:
-            raise ValueError(
-                f"the shapes are {shapes}; expected (n,) or (n, m), the same for all, and not empty"
-            )
+            raise ValueError(f"the shapes are {shapes}; expected (n,) or (n, m) for all, not empty")
         for name in arrays[1:]:
             if (getattr(self, name) < 0).any():
                 raise ValueError(f"{name} are negative in places; they are 0 or more, or NaN")
@@ -89,10 +83,7 @@ class Valuation:
         if self.names is not None:
             names = (self.names,) if isinstance(self.names, str) else _titles(self.names)
             if len(names) != self.n_players or len(set(names)) < len(names):
-                raise ValueError(
-                    f"names are {names} for {self.n_players} players; pass one per player, all "
-                    f"different"
-                )
+                raise ValueError(f"names are {names}; expected {self.n_players} different ones")
             object.__setattr__(self, "names", names)
 
     def __eq__(self, other: object) -> bool:
@@ -125,7 +116,7 @@ class Valuation:
         """Return this valuation with names of the players, one for each in order."""
         return replace(self, names=_titles(names))
 
-    def ranking(self, output: int = 0) -> NDArray[np.int64]:
+    def ranking(self, output: int = 0) -> Ints:
         """Return the players, highest value first; equal ones by number, NaN last."""
         columns = self.values.reshape(self.n_players, -1)
         values = columns[:, whole("output", output, 0, columns.shape[1] - 1)]

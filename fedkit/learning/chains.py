@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-__all__ = ["chain_of", "convolve_and_pool", "max_pool_2x2", "plain_pool", "run_chain"]
-
 _LARGE = 1e37  # below it, float32 sums have no infinity and no NaN
 
 

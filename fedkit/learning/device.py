@@ -13,8 +13,6 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from fedkit.checks import brief, plain_array, same_rows, unboxed
 
-__all__ = ["as_tensor", "find_device", "for_each", "pair_of", "real_tensor", "samples_of"]
-
 T = TypeVar("T")
 
 
@@ -46,10 +44,7 @@ def samples_of(x: Any, y: Any = None) -> tuple[Tensor, Tensor]:
     if y is None and isinstance(x, Dataset | DataLoader):
         x, y = _loaded(x)
     elif y is None:
-        raise ValueError(
-            f"y is missing beside x, a {type(x).__name__}; give labels, or a DataLoader or "
-            f"Dataset of pairs"
-        )
+        raise ValueError("y is missing beside x; give labels, a DataLoader or a Dataset of pairs")
     same_rows("x and y", x, y)
     return as_tensor("x", x), as_tensor("y", y)
 
@@ -60,9 +55,7 @@ def pair_of(name: str, given: Any) -> tuple[Any, Any]:
         return samples_of(given)
     if isinstance(given, list | tuple) and len(given) == 2:
         return given[0], given[1]
-    raise ValueError(
-        f"{name} is {brief(given)}; expected a pair (x, y), or a DataLoader or Dataset of pairs"
-    )
+    raise ValueError(f"{name} is {brief(given)}; expected a pair (x, y), DataLoader or Dataset")
 
 
 def _loaded(data: Any) -> tuple[Tensor, Tensor]:
@@ -86,9 +79,7 @@ def find_device(device: str | torch.device | None) -> torch.device:
         found = torch.device(device)
         torch.zeros(1, device=found)
     except (RuntimeError, TypeError, AssertionError) as error:
-        raise ValueError(
-            f"device is {device!r}; expected 'cpu', or 'cuda' where torch sees a GPU"
-        ) from error
+        raise ValueError(f"device is {device!r}; expected 'cpu', or 'cuda' with a GPU") from error
     return found
 
 

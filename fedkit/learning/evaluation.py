@@ -23,8 +23,6 @@ from fedkit.learning.chains import convolve_and_pool, plain_pool
 from fedkit.learning.device import find_device, for_each, real_tensor, samples_of
 from fedkit.learning.models import Model, model_of
 
-__all__ = ["Evaluator", "Prepared", "share_right"]
-
 Named = Literal["accuracy", "negative_loss", "class_accuracy", "margins"]
 Score = Callable[[Tensor, Tensor], Any]
 Array = Tensor | np.ndarray
@@ -74,11 +72,6 @@ class Evaluator:
     device : optional
         CUDA if there is one, otherwise the CPU.
 
-    Attributes
-    ----------
-    stacked : bool
-        Whether the layers behind the first run for many models at once, by ``torch.vmap``.
-
     Raises
     ------
     ValueError
@@ -112,10 +105,7 @@ class Evaluator:
         if not (callable(utility) or y.is_floating_point() or y.is_complex()):
             y = y.long()
         if broken := int((~torch.isfinite(x)).sum()):
-            raise ValueError(
-                f"validation samples x hold {broken} numbers that are NaN or infinite; leave "
-                f"them out"
-            )
+            raise ValueError(f"x holds {broken} numbers that are NaN or infinite; leave them out")
         model = model_of(model, x)
         counts = _check_validation(model, x, y, utility)
         self.model, self.utility = model.on(self.device), utility
@@ -127,6 +117,7 @@ class Evaluator:
         self._bytes = _BYTES["cuda" if self.device.type == "cuda" else "cpu"]
         # grouped convolutions are slower than one model after the other on a CPU
         slow = (self._head.rest if self._head else model).has_convolution
+        #: whether the layers behind the first run for many models at once, by ``torch.vmap``
         self.stacked = (self.device.type == "cuda" or not slow) and model.stackable
         self._peak = 3 * 4 * model.widest  # bytes of live activations per image and model
         self._convolves = bool(self._head and isinstance(self._head.layer, nn.Conv2d))
@@ -135,10 +126,7 @@ class Evaluator:
         """Utility of each model of ``[B, P]``: float64 ``[B]``, or ``[B, classes]``."""
         models = real_tensor("models", rows).to(self.device, self._dtype)
         if models.dim() != 2 or models.shape[1] != self.model.size:
-            raise ValueError(
-                f"models have shape {tuple(models.shape)}; expected [B, {self.model.size}]: "
-                f"params[None] is one"
-            )
+            raise ValueError(f"models are {tuple(models.shape)}; expected [B, {self.model.size}]")
         return self._run(models, None, direct=True)
 
     def prepare(self, base: Array, updates: Array) -> Prepared:
@@ -416,9 +404,7 @@ def _number(value: Any) -> np.ndarray:
     """What a scoring function returned, a number or a vector."""
     given = checks.plain_array(value)
     if given.dtype.kind not in "iuf" or given.ndim > 1 or given.size == 0:
-        raise ValueError(
-            f"utility returned {checks.brief(value)}; expected a number, or a vector of them"
-        )
+        raise ValueError(f"utility returned {checks.brief(value)}; expected a number or a vector")
     return given.astype(np.float64)
 
 
@@ -443,8 +429,7 @@ def _check_validation(model: Model, x: Tensor, y: Tensor, utility: Any) -> Tenso
         )
     if int(y.min()) < 0 or int(y.max()) >= model.n_classes:
         raise ValueError(
-            f"validation labels lie in [{int(y.min())}, {int(y.max())}]; expected 0 to "
-            f"{model.n_classes - 1}"
+            f"labels go from {y.min()} to {y.max()}; expected 0 to {model.n_classes - 1}"
         )
     counts = torch.bincount(y.cpu(), minlength=model.n_classes)
     if utility == "class_accuracy" and bool((counts == 0).any()):

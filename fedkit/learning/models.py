@@ -25,10 +25,6 @@ from fedkit.checks import brief, warn, whole
 from fedkit.learning.chains import chain_of, run_chain
 from fedkit.learning.device import as_tensor, real_tensor
 
-__all__ = [
-    "Model", "build", "classifier", "model_of", "state_of", "states_of", "states_only",
-]  # fmt: skip
-
 State = Mapping[str, Any]
 _KNOWN = 'mlp-H (also mlp-H1-H2), "lenet5", "cnn", "resnet18", "resnet20"'
 
@@ -234,17 +230,11 @@ class Model:
         """
         given = state_of(given)
         if isinstance(given, list | tuple) and any(np.ndim(one) for one in given):
-            raise ValueError(
-                f"{name} is {brief(given)} without names; give dict(zip(module.state_dict(), "
-                f"arrays))"
-            )
+            raise ValueError(f"{name} is {brief(given)}; give dict(zip(net.state_dict(), arrays))")
         if not isinstance(given, Mapping):
             vector = real_tensor(name, given).to(self.row_dtype)
             if tuple(vector.shape) != (self.size,):
-                raise ValueError(
-                    f"{name} has shape {tuple(vector.shape)}; expected ({self.size},), or a "
-                    f"state_dict"
-                )
+                raise ValueError(f"{name} has shape {tuple(vector.shape)}; expected ({self.size},)")
             return vector
         state, tied = self.module.state_dict(keep_vars=True), self._tied
         found = {tied.get(key, key): key for key in given}
@@ -364,9 +354,7 @@ def _alive(states: Sequence[Any]) -> bool:
 def _module(name: str, given: Any) -> nn.Module:
     if isinstance(given, nn.Module):
         return given
-    raise ValueError(
-        f"{name} is {brief(given)}; expected a torch.nn.Module, or a model of fk.build"
-    )
+    raise ValueError(f"{name} is {brief(given)}; expected a torch.nn.Module or fk.build's model")
 
 
 def model_of(
@@ -407,9 +395,7 @@ def model_of(
     if not wanted:
         lacking = f"key among {_few(list(keys))}" if keys is not None else "parameters"
         lacking = "trained parameters" if trained_only else lacking
-        raise ValueError(
-            f"the module {name} has no {lacking} that could travel: all its models would be equal"
-        )
+        raise ValueError(f"module {name} has no {lacking} that could travel: all models are equal")
     if base is not None:
         own.load_state_dict({k: v for k, v in base.items() if k in state}, strict=False)
     own.eval().requires_grad_(False)
@@ -423,10 +409,7 @@ def model_of(
         with torch.no_grad():
             out = own(example.clone())
     except Exception as error:  # whatever a stranger's module raises
-        raise ValueError(
-            f"the module {name} fails on inputs of shape {tuple(example.shape)} and type "
-            f"{example.dtype}: {error}"
-        ) from error
+        raise ValueError(f"module {name} fails on inputs {brief(example)}: {error}") from error
     if not isinstance(out, Tensor) or out.dim() < 1 or len(out) != len(example):
         raise ValueError(f"the module {name} returns no tensor [N, ...] for N samples")
     made = Model(name, own, tuple(wanted), example, tuple(out.shape[1:]))
@@ -495,10 +478,7 @@ def build(name: str, input_shape: tuple[int, int, int], n_classes: int) -> Model
     least = min(height, width)
     fewest = {"lenet5": 4, "cnn": 4, "resnet18": 8, "resnet20": 4}.get(str(name), 1)
     if least < fewest:
-        raise ValueError(
-            f"images are {height} x {width}; {name} needs at least {fewest} x {fewest}: choose "
-            f"an mlp"
-        )
+        raise ValueError(f"images are {height} x {width}; {name} needs {fewest} x {fewest} or more")
     with torch.random.fork_rng(devices=[]):  # torch draws numbers that nobody uses
         if re.fullmatch(r"mlp(-[1-9]\d*)+", str(name)):
             widths = [int(part) for part in name.split("-")[1:]]
@@ -564,11 +544,7 @@ class _Block(nn.Module):
 
 
 def _resnet(
-    shape: tuple[int, int, int],
-    n_classes: int,
-    widths: Sequence[int],
-    blocks: int,
-    groups: int,
+    shape: tuple[int, int, int], n_classes: int, widths: Sequence[int], blocks: int, groups: int
 ) -> list[nn.Module]:
     """ResNet for small images: 3 x 3 stem, basic blocks, stride 2 between stages."""
     stem = nn.Conv2d(shape[0], widths[0], 3, padding=1, bias=False)

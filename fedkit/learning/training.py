@@ -11,11 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedkit.checks import brief, having, real, whole
+from fedkit.checks import brief, having, real, whole, whole_or_none
 from fedkit.learning.device import find_device, for_each, samples_of
 from fedkit.learning.models import Model
-
-__all__ = ["LocalSGD", "train_clients"]
 
 Data = tuple[Tensor, Tensor]
 Batch = tuple[Tensor, Tensor, Tensor]  # images, labels, weights of the samples
@@ -53,8 +51,7 @@ class LocalSGD:
             raise ValueError("momentum is 1, which never forgets a step; expected less")
         whole("batch_size", self.batch_size, 1)
         whole("epochs", self.epochs, 0)
-        if self.steps is not None:
-            whole("steps", self.steps, 0)
+        whole_or_none("steps", self.steps, 0)
 
     def n_steps(self, size: int) -> int:
         """Number of SGD steps of a client with `size` samples."""
@@ -161,9 +158,7 @@ def _check(
     model: Model, start: Tensor, datasets: Sequence[Data], rngs: Sequence[np.random.Generator]
 ) -> None:
     if not isinstance(start, Tensor) or start.dim() != 2 or start.shape[1] != model.size:
-        raise ValueError(
-            f"start has shape {np.shape(start)}; expected [S, {model.size}]: start.expand(S, -1)"
-        )
+        raise ValueError(f"start is {np.shape(start)}; expected a row for each, [S, {model.size}]")
     if not len(start) == len(datasets) == len(rngs):
         raise ValueError(
             f"{len(start)} models, {len(datasets)} data sets and {len(rngs)} generators; "
@@ -177,10 +172,7 @@ def _check(
                 f"{[len(y), *model.input_shape]}"
             )
         if y.is_floating_point() or (len(y) and not 0 <= int(y.min()) <= int(y.max()) < classes):
-            raise ValueError(
-                f"datasets[{i}] has labels {brief(y)}; expected whole numbers from 0 to "
-                f"{classes - 1}"
-            )
+            raise ValueError(f"datasets[{i}] has labels {brief(y)}; expected 0 to {classes - 1}")
 
 
 def _feed(
@@ -208,11 +200,7 @@ def _feed(
 
 
 def _train(
-    model: Model,
-    start: Tensor,
-    data: list[Data],
-    config: LocalSGD,
-    batches: list[list[np.ndarray]],
+    model: Model, start: Tensor, data: list[Data], config: LocalSGD, batches: list[list[np.ndarray]]
 ) -> Tensor:
     """Train a stack whose clients are sorted by their number of steps, longest first."""
     weights = [t.contiguous() for t in model.split(start)]

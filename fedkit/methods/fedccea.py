@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 
 from fedkit.checks import (
+    Floats,
+    Ints,
     brief,
     choice,
     function,
@@ -47,13 +49,6 @@ from fedkit.methods.optimisers import (
 )
 from fedkit.streams import Streams
 
-__all__ = [
-    "AccuracyApproximation", "Fit", "Simulations", "contribution_index", "contribution_values",
-    "fewest_simulations", "fit_aam", "padded_inputs", "sample_sizes", "simulate",
-]  # fmt: skip
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 Sigmoid = Literal["shared", "connected"]
 
 # ------------------------------------------------------------------- Algorithm 1: the Simulator
@@ -62,18 +57,11 @@ Sigmoid = Literal["shared", "connected"]
 @one_line
 @dataclass(frozen=True)
 class Simulations:
-    """What the Simulator returns: E of Algorithm 1.
+    """What the Simulator returns: E of Algorithm 1."""
 
-    Attributes
-    ----------
-    sizes : float64[S, R, n]
-        Scaled data sizes x: samples used, divided by the mean size of a client.
-    accuracy : float64[S, R]
-        Test accuracy after each round, or another score in [0, 1].
-    """
-
-    sizes: FloatArray
-    accuracy: FloatArray
+    #: ``[S, R, n]``, scaled data sizes x: samples used, divided by the mean size of a client
+    sizes: Floats
+    accuracy: Floats  #: ``[S, R]``, on test data after each round, or another score in [0, 1]
 
     def __post_init__(self) -> None:
         sizes, accuracy = numbers("sizes", self.sizes), numbers("accuracy", self.accuracy)
@@ -90,7 +78,7 @@ class Simulations:
         object.__setattr__(self, "accuracy", accuracy)
 
 
-def sample_sizes(sizes: IntArray, simulations: int, rounds: int, seed: int = 0) -> IntArray:
+def sample_sizes(sizes: Ints, simulations: int, rounds: int, seed: int = 0) -> Ints:
     """Draw ``d = |D_i| p``, p uniform on (0, 1), rounded down, int64[S, R, n]."""
     owned = _amounts(sizes)
     whole("simulations", simulations, 1)
@@ -102,7 +90,7 @@ def sample_sizes(sizes: IntArray, simulations: int, rounds: int, seed: int = 0) 
     return np.floor(shares * owned).astype(np.int64)
 
 
-def _amounts(sizes: npt.ArrayLike) -> FloatArray:
+def _amounts(sizes: npt.ArrayLike) -> Floats:
     owned = vector("sizes", sizes)
     if owned.min() < 0 or not owned.any():
         raise ValueError(f"sizes are {sizes!r}; expected numbers of samples from 0, not all 0")
@@ -144,7 +132,7 @@ def simulate(
 # ------------------------------------------------------ the AAM (section 3.2.1, appendix A)
 
 
-def padded_inputs(sizes: FloatArray) -> FloatArray:
+def padded_inputs(sizes: Floats) -> Floats:
     """Inputs of the AAM: for every round what was used up to it, and zeros behind (Figure 3).
 
     From float64[S, R, n] to float64[S * R, R, n]; row ``s * R + r`` holds rounds 0 to r of
@@ -194,7 +182,7 @@ class AccuracyApproximation:
         )
 
     @classmethod
-    def of_line(cls, quality: FloatArray, a: FloatArray, b: float) -> AccuracyApproximation:
+    def of_line(cls, quality: Floats, a: Floats, b: float) -> AccuracyApproximation:
         """The network that adds ``a (sigmoid - 1/2)`` of each round to b: one node does."""
         network = cls(len(quality), len(a), 1, rng=np.random.default_rng(0))
         weights = np.concatenate([quality, a, [0.0, 1.0, b - a.sum() / 2]])
@@ -226,16 +214,16 @@ class AccuracyApproximation:
         return (nodes @ self.outer[..., None])[..., 0] + self.outer_bias[..., None]
 
     @property
-    def per_round(self) -> FloatArray | None:
+    def per_round(self) -> Floats | None:
         """a: what a round's sigmoid adds to the accuracy; None with it behind the nodes."""
         return None if self.sigmoid == "connected" else _numbers(self.inner @ self.outer)
 
-    def accuracies(self, sizes: FloatArray) -> FloatArray:
+    def accuracies(self, sizes: Floats) -> Floats:
         """Approximated accuracies, float64[S, R], for scaled sizes float64[S, R, n]."""
         return _numbers(self.running(torch.from_numpy(sizes).to(self.weights)))
 
 
-def _numbers(tensor: Tensor) -> FloatArray:
+def _numbers(tensor: Tensor) -> Floats:
     return np.asarray(tensor.detach().double().numpy())
 
 
@@ -245,29 +233,18 @@ def _numbers(tensor: Tensor) -> FloatArray:
 @one_line
 @dataclass(frozen=True)
 class Fit:
-    """A fitted AAM.
+    """A fitted AAM."""
 
-    Attributes
-    ----------
-    quality : float64[n]
-        The shared weights omega, at least 0, up to a common factor; 0 for a client whom no
-        simulation used.
-    losses : list of float
-        Mean squared error after each epoch or iteration.
-    predicted : float64[S, R]
-        Approximated accuracies.
-    per_round : float64[R] or None
-        a: what a round adds per unit of its sigmoid (None with the sigmoid behind the nodes).
-        Where its sum is negative, a larger quality is a *worse* client.
-    predict : callable or None
-        Maps other scaled sizes, float64[S, R, n], to approximated accuracies, float64[S, R].
-    """
-
-    quality: FloatArray
-    losses: list[float] = field(repr=False)
-    predicted: FloatArray = field(repr=False)
-    per_round: FloatArray | None = field(default=None, repr=False)
-    predict: Callable[[FloatArray], FloatArray] | None = field(default=None, repr=False)
+    #: ``[n]``, the shared weights omega, at least 0, up to a common factor; 0 for a client whom no
+    #: simulation used
+    quality: Floats
+    losses: list[float] = field(repr=False)  #: mean squared error after each epoch or iteration
+    predicted: Floats = field(repr=False)  #: ``[S, R]``, approximated accuracies
+    #: a, ``[R]``: what a round adds per unit of its sigmoid (None with the sigmoid behind the
+    #: nodes); where its sum is negative, a larger quality is a *worse* client
+    per_round: Floats | None = field(default=None, repr=False)
+    #: maps other scaled sizes, float64[S, R, n], to approximated accuracies, float64[S, R]
+    predict: Callable[[Floats], Floats] | None = field(default=None, repr=False)
 
     @property
     def error(self) -> float:
@@ -312,18 +289,13 @@ def fit_aam(
     s, rounds, clients = x.shape
     fewest = fewest_simulations(clients, rounds)
     if s < fewest:
-        raise ValueError(
-            f"{s} simulations of {rounds} rounds for {clients} clients; take at least {fewest}"
-        )
+        raise ValueError(f"{s} simulations for {clients} clients; take at least {fewest}")
     for name, array in (("sizes", x), ("accuracies", y)):
         if not np.ptp(array, axis=0).any():
             raise ValueError(f"the {name} of every round are all alike, so they say nothing")
     used = x.any(axis=(0, 1))
     if not used.all():
-        warn(
-            f"no simulation uses a sample of clients {np.flatnonzero(~used).tolist()}: their "
-            "quality is told as 0"
-        )
+        warn(f"no simulation uses clients {np.flatnonzero(~used).tolist()}: their quality is 0")
     x = np.ascontiguousarray(x[..., used])
     streams = Streams(seed).child("aam")
     rng = streams.generator("weights")
@@ -343,24 +315,21 @@ def fit_aam(
         best, a, b, losses = shared_weights(x, y, random_starts(x, rng))
         network = AccuracyApproximation.of_line(best, a, b)
 
-    def predict(sizes: FloatArray) -> FloatArray:
-        amounts = np.asarray(sizes, np.float64)
-        if amounts.ndim != 3 or amounts.shape[1:] != (rounds, clients):
-            raise ValueError(f"sizes have shape {amounts.shape}; expected (S, {rounds}, {clients})")
-        return network.accuracies(np.ascontiguousarray(amounts[..., used]))
+    def predict(sizes: Floats) -> Floats:
+        return network.accuracies(np.ascontiguousarray(sizes[..., used]))
 
     quality = np.zeros(clients)
     quality[used] = _numbers(network.quality)  # line 9
     return Fit(quality, losses, network.accuracies(x), network.per_round, predict)
 
 
-def contribution_values(quality: npt.ArrayLike, sizes: npt.ArrayLike) -> FloatArray:
+def contribution_values(quality: npt.ArrayLike, sizes: npt.ArrayLike) -> Floats:
     """Client contribution value ``v_i = x_i omega_i``, x_i the scaled data size (section 3.2.2)."""
     amounts = _amounts(sizes)
     return amounts / amounts.mean() * vector("quality", quality, len(amounts))
 
 
-def contribution_index(values: npt.ArrayLike | Valuation) -> FloatArray:
+def contribution_index(values: npt.ArrayLike | Valuation) -> Floats:
     """Client Contribution Index: ``max(v, 0)`` over its sum (Eq. 3); all alike if all are 0."""
     plain = values.values if isinstance(values, Valuation) else values
     return positive_shares(vector("values", plain))

@@ -10,30 +10,19 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from torch import Tensor
 
-from fedkit.checks import choice, having, real, vector, whole
+from fedkit.checks import Bools, Floats, Ints, choice, having, real, vector, whole, whole_or_none
 from fedkit.estimators import Estimator, estimate_many
 from fedkit.estimators.accumulators import MeanAccumulator
 from fedkit.estimators.driver import Budget, Count, Requests, Rng
-from fedkit.estimators.walks import RunningMeans, check_size, guided_orders, walk
+from fedkit.estimators.walks import RunningMeans, guided_orders, walk
 from fedkit.federated.policies import top
 from fedkit.federated.rounds import ClientTable, Round, Strategy
 from fedkit.games.coalitions import all_coalitions, ends
 from fedkit.games.exact import semivalue, shapley_weights
-from fedkit.games.game import Game, table_game, tabulate
+from fedkit.games.game import table_game, tabulate
 from fedkit.games.valuation import Valuation
-
-__all__ = [
-    "Accumulate", "CoresetAccumulator", "CoresetWeights", "FedMS", "MaverickGTG", "MaverickMR",
-    "MaverickTMR", "MaverickValues", "ScoreSelection", "class_difficulty", "class_scores",
-    "distance", "rewards", "sample_by_score",
-]  # fmt: skip
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 
 # ------------------------------------------------- Algorithms 3, 4 and 1: values of every class
 
@@ -136,7 +125,7 @@ class MaverickGTG(_ClassWise):
     def __post_init__(self) -> None:
         super().__post_init__()
         whole("last", self.last, 1)
-        check_size("walks", self.walks)
+        whole_or_none("walks", self.walks)
 
     def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
         n = n_players
@@ -147,7 +136,7 @@ class MaverickGTG(_ClassWise):
             return
         accumulator.info["converged"] = False
 
-        def is_open(previous: FloatArray) -> BoolArray:  # line 15
+        def is_open(previous: Floats) -> Bools:  # line 15
             far = distance(grand, previous) >= self.within
             return np.broadcast_to(far[:, None], previous.shape)
 
@@ -164,7 +153,7 @@ class MaverickGTG(_ClassWise):
                 accumulator.info["converged"] = True
                 return
 
-    def _converged(self, phi: RunningMeans, beta: FloatArray) -> bool:
+    def _converged(self, phi: RunningMeans, beta: Floats) -> bool:
         """Eq. 11, on the difficulty-weighted values."""
         if phi.walks <= self.last:
             return False
@@ -174,7 +163,7 @@ class MaverickGTG(_ClassWise):
         return bool(relative.mean() < self.convergence)
 
 
-def distance(a: FloatArray, b: FloatArray) -> FloatArray:
+def distance(a: Floats, b: Floats) -> Floats:
     """Mean of ``|a - b|`` over the last axis, the classes; the paper names no norm."""
     return np.asarray(np.abs(a - b).mean(axis=-1))
 
@@ -185,14 +174,13 @@ class CoresetAccumulator(MeanAccumulator):
     def __init__(self, temperature: float) -> None:
         super().__init__()
         self.temperature = temperature
-        self.exact: FloatArray | None = None  # where all coalitions were seen
+        self.exact: Floats | None = None  # where all coalitions were seen
 
-    def see(self, coalitions: BoolArray, accuracies: FloatArray) -> None:
+    def see(self, coalitions: Bools, accuracies: Floats) -> None:
         """Look at evaluated coalitions ``bool[b, n]`` with class accuracies ``[b, classes]``."""
         if accuracies.ndim != 2:
             raise ValueError(
-                f'utilities have shape {accuracies.shape}; use the utility "class_accuracy": '
-                f"[B, classes]"
+                f'utilities have shape {accuracies.shape}; use the utility "class_accuracy"'
             )
         rows = np.flatnonzero(coalitions.any(axis=1))
         if not len(rows):
@@ -208,29 +196,29 @@ class CoresetAccumulator(MeanAccumulator):
                 beta=class_difficulty(accuracies[best], self.temperature),
             )
 
-    def values(self) -> FloatArray | None:
+    def values(self) -> Floats | None:
         return super().values() if self.exact is None else self.exact
 
-    def standard_errors(self) -> FloatArray:
+    def standard_errors(self) -> Floats:
         return super().standard_errors() if self.exact is None else np.zeros_like(self.exact)
 
 
 # -------------------------------------------------------------------------- Eq. 9, 10 and 13
 
 
-def class_difficulty(accuracy: FloatArray, temperature: float = 0.01) -> FloatArray:
+def class_difficulty(accuracy: Floats, temperature: float = 0.01) -> Floats:
     """Softmax of error rates, of accuracies float64[classes] in [0, 1] (FedMS, Eq. 10)."""
     # Differences before the division: no temperature overflows.
     weights = np.exp((accuracy.min() - accuracy) / temperature)
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
-def class_scores(values: FloatArray, difficulty: FloatArray) -> FloatArray:
+def class_scores(values: Floats, difficulty: Floats) -> Floats:
     """Weighted sum over classes, float64[n], of values float64[n, classes] (Eq. 9 and 13)."""
     return np.asarray(values @ difficulty)
 
 
-def rewards(valuation: Valuation) -> FloatArray:
+def rewards(valuation: Valuation) -> Floats:
     """Shapley rewards ``sum_c beta^c phi_i^c``, float64[k] (Eq. 13); NaN for the query."""
     paid = class_scores(valuation.values, valuation.info["beta"])
     return np.full_like(paid, np.nan) if valuation.info.get("initial") else paid
@@ -239,7 +227,7 @@ def rewards(valuation: Valuation) -> FloatArray:
 # ------------------------------------------------------------------- Algorithm 2: the four policies
 
 
-def sample_by_score(pool: IntArray, scores: FloatArray, k: int, rng: Rng) -> IntArray:
+def sample_by_score(pool: Ints, scores: Floats, k: int, rng: Rng) -> Ints:
     """Draw k clients one after another, each with probability ``softmax(scores)`` of the rest."""
     # the k largest with Gumbel noise, so that no difference of scores underflows
     return top(pool, scores + rng.gumbel(size=len(pool)), k)
@@ -249,14 +237,12 @@ def sample_by_score(pool: IntArray, scores: FloatArray, k: int, rng: Rng) -> Int
 class ScoreSelection:
     """Sample clients with probability ``softmax(S beta)`` (FedMS, Eq. 12), all in round 0."""
 
-    def __call__(self, table: ClientTable, k: int, rng: Rng) -> IntArray:
+    def __call__(self, table: ClientTable, k: int, rng: Rng) -> Ints:
         pool = table.available
         if table.round == 0:
             return pool
         if "beta" not in table.memory:
-            raise ValueError(
-                "ScoreSelection needs the difficulty of classes, of remember=Accumulate(...)"
-            )
+            raise ValueError("ScoreSelection needs the difficulty, of remember=Accumulate(...)")
         scores = class_scores(table.values, table.memory["beta"])  # Eq. 9
         return sample_by_score(pool, scores[pool], k, rng)
 
@@ -267,24 +253,16 @@ _TABULATED = 7
 
 @dataclass(frozen=True)
 class MaverickValues:
-    """Class-wise values of the participants, and in round 0 everybody's own accuracy (footnote 1).
+    """Class-wise values of the participants; in round 0 everybody's own accuracy (footnote 1)."""
 
-    Parameters
-    ----------
-    estimator : Estimator
-        ``MaverickMR``, ``MaverickTMR`` or ``MaverickGTG``.
-    scale : float
-        Factor of all values: 1 leaves accuracies in [0, 1], 100 gives percent.
-    """
-
-    estimator: Estimator
-    scale: float = 1.0
+    estimator: Estimator  #: ``MaverickMR``, ``MaverickTMR`` or ``MaverickGTG``
+    scale: float = 1.0  #: factor of all values: 1 leaves accuracies in [0, 1], 100 gives percent
 
     def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
         """Return one valuation ``[k, classes]`` per round, with beta and coreset in its info."""
         later = [r for r in rounds if r.index > 0]
         seeds = [r.streams.child("valuation") for r in later]
-        games = [self._game(r) for r in later]
+        games = [tabulate(g) if g.n_players <= _TABULATED else g for g in (r.game() for r in later)]
         found = iter(estimate_many(games, self.estimator, seeds=seeds) if later else [])
         valued = []
         for r in rounds:
@@ -297,10 +275,6 @@ class MaverickValues:
                 replace(v, values=self.scale * v.values, standard_errors=errors, info=info)
             )
         return valued
-
-    def _game(self, r: Round) -> Game:
-        game = r.game()
-        return tabulate(game) if game.n_players <= _TABULATED else game
 
     def _query(self, r: Round) -> Valuation:
         k = len(r.participants)
@@ -321,19 +295,11 @@ class MaverickValues:
 
 @dataclass(frozen=True)
 class CoresetWeights:
-    """FedAvg's average of all participants, or of the coreset alone; round 0 keeps the model.
+    """FedAvg's average of all participants, or of the coreset alone; round 0 keeps the model."""
 
-    Parameters
-    ----------
-    aggregate : {"coreset", "all"}
-        "all" is line 16 of Algorithm 2; "coreset" is what section 4.2 describes: the coreset, or
-        nobody where section 5.1's rule discards it.
-    """
-
+    #: "all" is line 16 of Algorithm 2; "coreset" is what section 4.2 describes: the coreset, or
+    #: nobody where section 5.1's rule discards it
     aggregate: Literal["coreset", "all"] = "coreset"
-
-    def __post_init__(self) -> None:
-        choice("aggregate", self.aggregate, ("coreset", "all"))
 
     def __call__(self, r: Round, valuation: Valuation, table: ClientTable) -> Tensor:
         weights = np.asarray(r.sizes, dtype=np.float64)
@@ -351,22 +317,13 @@ class Accumulate:
     """What the server remembers of a round: S (Eq. 8), beta, and whether the coreset holds.
 
     A coreset is discarded if its mean class accuracy fell by more than eps_d (section 5.1).
-
-    Parameters
-    ----------
-    alpha : float
-        Decay of S.
-    tolerance : tuple of float
-        eps_d at the first and at the last round, in percentage points.
-    rounds : int
-        Rounds over which it decays, exponentially, from the initial query on.
-    against : {"found", "kept"}
-        The previous coreset is that of the last round, or the last that was not discarded.
     """
 
-    alpha: float = 0.8
+    alpha: float = 0.8  #: decay of S
+    #: eps_d at the first and at the last round, in percentage points
     tolerance: tuple[float, float] = (3.0, 0.1)
-    rounds: int = 100
+    rounds: int = 100  #: over which it decays, exponentially, from the initial query on
+    #: the previous coreset is that of the last round, or the last that was not discarded
     against: Literal["found", "kept"] = "found"
 
     def threshold(self, t: int) -> float:
@@ -374,13 +331,10 @@ class Accumulate:
         first, last = self.tolerance
         return float(first * (last / first) ** min(t / max(self.rounds - 1, 1), 1.0))
 
-    def __call__(self, table: ClientTable, ids: IntArray, valuation: Valuation) -> None:
+    def __call__(self, table: ClientTable, ids: Ints, valuation: Valuation) -> None:
         info, memory = valuation.info, table.memory
         if "beta" not in info:
-            raise ValueError(
-                "the estimator tells no difficulty of classes; take MaverickGTG, MaverickMR or "
-                "MaverickTMR"
-            )
+            raise ValueError("the estimator tells no difficulty of classes; take one of FedMS's")
         memory["beta"] = np.asarray(info["beta"], dtype=np.float64)
         if info.get("initial"):
             table.values[ids] = valuation.values

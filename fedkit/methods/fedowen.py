@@ -15,22 +15,17 @@ import numpy.typing as npt
 from scipy.special import betainc
 from torch import Tensor
 
-from fedkit.checks import brief, real, vector, warn, whole
+from fedkit.checks import Floats, Ints, brief, real, vector, warn, whole, whole_or_none
 from fedkit.estimators.accumulators import MeanAccumulator
 from fedkit.estimators.driver import Budget, Count, Estimator, Requests, Rng
 from fedkit.estimators.levels import neighbour_marginals, neighbourhoods
-from fedkit.estimators.walks import blocks, check_size, groups
+from fedkit.estimators.walks import blocks, groups
 from fedkit.federated.policies import Estimated, draw
 from fedkit.federated.rounds import Aggregate, ClientTable, Round, Select, Strategy
 from fedkit.games.coalitions import ends
 from fedkit.games.exact import shapley_weights
 from fedkit.games.game import Game
 from fedkit.games.valuation import Valuation
-
-__all__ = ["EpsilonGreedy", "FedOwen", "OwenSampling", "OwenTwins", "Softmax"]
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -57,14 +52,14 @@ class OwenSampling(Estimator):
 
     def __post_init__(self) -> None:
         whole("levels", self.levels, 1)
-        check_size("draws", self.draws)
+        whole_or_none("draws", self.draws)
         if self.eta is not None:
             real("eta", self.eta, 0.0, 1.0)
 
     def minimum(self, n_players: int, count: Count) -> int:
         return self.levels * n_players
 
-    def weights(self, n_players: int) -> FloatArray | None:
+    def weights(self, n_players: int) -> Floats | None:
         """Weights of the expectation without truncation; None with it."""
         if self.eta is not None:
             return None
@@ -160,12 +155,12 @@ class OwenTwins(Estimator):
 
     def __post_init__(self) -> None:
         whole("levels", self.levels, 1)
-        check_size("draws", self.draws)
+        whole_or_none("draws", self.draws)
 
     def minimum(self, n_players: int, count: Count) -> int:
         return self.levels * (n_players + 1)
 
-    def weights(self, n_players: int) -> FloatArray:
+    def weights(self, n_players: int) -> Floats:
         """Weights of the sum of Eq. 10."""
         q = np.arange(1, self.levels + 1)[:, None] / self.levels
         s = np.arange(n_players)
@@ -212,7 +207,7 @@ class EpsilonGreedy:
         real("confidence", self.confidence, 0.0)
         real("low_gain", self.low_gain, 0.0)
 
-    def probabilities(self, values: npt.ArrayLike, counts: npt.ArrayLike, t: int) -> FloatArray:
+    def probabilities(self, values: npt.ArrayLike, counts: npt.ArrayLike, t: int) -> Floats:
         """Chances in exploiting round `t`, from 0 (Algorithm 2, lines 4 to 14)."""
         values = vector("values", values)
         sigma = vector("counts", counts, len(values))
@@ -228,7 +223,7 @@ class EpsilonGreedy:
             return np.full(len(values), 1 / len(values))  # line 14
         return score / total
 
-    def __call__(self, table: ClientTable, k: int, rng: Rng) -> IntArray:
+    def __call__(self, table: ClientTable, k: int, rng: Rng) -> Ints:
         pool = table.available
         whole("k", k, 1)
         if rng.random() < self.epsilon or len(pool) <= k:  # lines 1 and 2
@@ -258,7 +253,7 @@ class Softmax:
     def __post_init__(self) -> None:
         real("scale", self.scale, 0.0)
 
-    def weights(self, values: npt.ArrayLike) -> FloatArray:
+    def weights(self, values: npt.ArrayLike) -> Floats:
         """Weights of the participants, float64[k], of their values, float64[k]."""
         z = vector("values", values)
         raw = np.exp(self.scale * (z - z.max()))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.checks import choice, numbers, real
+from fedkit.checks import Floats, choice, numbers, real
 from fedkit.estimators import Estimator, estimate_many
 from fedkit.federated.policies import Estimated, UniformSelection, positive_shares
 from fedkit.federated.rounds import ClientTable, Round, Select, Strategy, Value, keep_total
@@ -26,12 +26,6 @@ from fedkit.games.game import Game
 from fedkit.games.valuation import Valuation
 from fedkit.learning.training import train_clients
 
-__all__ = [
-    "UTILITIES", "ContributionWeights", "FedTSV", "TrajectoryValues", "gram_matrix",
-    "reference_updates", "trajectory_game",
-]  # fmt: skip
-
-FloatArray = npt.NDArray[np.float64]
 Utility = Literal["exponential", "rational", "gaussian", "angular"]
 UTILITIES: tuple[Utility, ...] = get_args(Utility)
 
@@ -39,7 +33,7 @@ UTILITIES: tuple[Utility, ...] = get_args(Utility)
 _CHUNK = 1 << 20
 
 
-def gram_matrix(vectors: Tensor) -> FloatArray:
+def gram_matrix(vectors: Tensor) -> Floats:
     """Inner products of some long vectors, summed in double precision.
 
     Parameters
@@ -60,15 +54,13 @@ def gram_matrix(vectors: Tensor) -> FloatArray:
     return np.asarray(total.cpu().numpy(), dtype=np.float64)
 
 
-def check_inner_products(gram: npt.ArrayLike, fewest: int) -> FloatArray:
+def check_inner_products(gram: npt.ArrayLike, fewest: int) -> Floats:
     """Return the matrix, or refuse what cannot hold inner products of `fewest` vectors or more."""
     gram = numbers("gram", gram)
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or len(gram) < fewest:
         raise ValueError(f"gram has shape {gram.shape}; expected (m, m) with m >= {fewest}")
     if not np.isfinite(gram).all():
-        raise ValueError(
-            "gram is not finite: an update or the reference is not; leave such clients out"
-        )
+        raise ValueError("gram is not finite: an update or the reference is not; leave such out")
     rounding = 1e-6 * float(np.abs(gram).max())
     if np.abs(gram - gram.T).max() > rounding or np.linalg.eigvalsh(gram)[0] < -rounding:
         raise ValueError("gram is no matrix of inner products; gram_matrix makes one")
@@ -123,7 +115,7 @@ def trajectory_game(
     if square <= 0:
         raise ValueError("the reference has length zero, so no update can come closer to it")
 
-    def closeness(members: Coalitions) -> FloatArray:
+    def closeness(members: Coalitions) -> Floats:
         share = members / np.maximum(members.sum(axis=1, keepdims=True), 1)  # Eq. 9: plain means
         own = np.maximum(((share @ updates) * share).sum(axis=1), 0.0)
         along = share @ cross
@@ -172,33 +164,21 @@ class TrajectoryValues:
         if not rounds:
             return []
         references = reference_updates(rounds)
-        usable = torch.isfinite(references).all(dim=1) & (references.norm(dim=1) > 0)
-        games = {
-            i: trajectory_game(
-                gram_matrix(torch.cat([rounds[i].directions, references[i, None]])), self.utility
-            )
-            for i in usable.nonzero()[:, 0].tolist()
-        }
-        valued: Sequence[Valuation] = []
-        if self.estimator is None:
-            valued = [_exact(game) for game in games.values()]
-        elif games:
-            seeds = [rounds[i].streams.child("valuation") for i in games]
-            valued = estimate_many(
-                list(games.values()), self.estimator, budget=self.budget, seeds=seeds
-            )
-        found = dict(zip(games, valued, strict=True))
-        return [found.get(i) or _nothing(len(r.participants)) for i, r in enumerate(rounds)]
+        return [self._one(r, reference) for r, reference in zip(rounds, references, strict=True)]
 
-
-def _exact(game: Game) -> Valuation:
-    values, k = shapley(game), game.n_players
-    alone = game(np.eye(k, dtype=bool)) > game(np.zeros((1, k), dtype=bool))
-    return replace(values, info={**values.info, "closer": alone})
-
-
-def _nothing(k: int) -> Valuation:
-    return Valuation(np.zeros(k), np.zeros(k), 0, 0, "no reference", info={"reference": 0.0})
+    def _one(self, r: Round, reference: Tensor) -> Valuation:
+        k = len(r.participants)
+        if not torch.isfinite(reference).all() or not reference.norm() > 0:
+            nothing = np.zeros(k)
+            return Valuation(nothing, nothing, 0, 0, "no reference", info={"reference": 0.0})
+        gram = gram_matrix(torch.cat([r.directions, reference[None]]))
+        game = trajectory_game(gram, self.utility)
+        if self.estimator is not None:
+            seed = r.streams.child("valuation")
+            return estimate_many(game, self.estimator, self.budget, seed)[0]
+        found = shapley(game)
+        alone = game(np.eye(k, dtype=bool)) > game(np.zeros((1, k), dtype=bool))
+        return replace(found, info={**found.info, "closer": alone})
 
 
 @dataclass(frozen=True)

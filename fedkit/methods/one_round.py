@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedkit.checks import flag, whole
+from fedkit.checks import flag, whole, whole_or_none
 from fedkit.estimators import (
     Estimator,
     MultilinearSampling,
@@ -20,14 +20,11 @@ from fedkit.estimators import (
     estimate,
 )
 from fedkit.federated.round_games import Sent, round_game
-from fedkit.games.game import Game
 from fedkit.games.memory import remember
 from fedkit.games.valuation import Valuation
 from fedkit.learning.evaluation import Evaluator, Named, Score
 from fedkit.learning.models import Model, states_only
 from fedkit.methods.baselines import CosineValues
-
-__all__ = ["value"]
 
 EXACT = 12  # clients up to which all coalitions are evaluated
 REGRESSED = 400  # clients up to which a regression serves; beyond, walks do
@@ -86,14 +83,10 @@ def value(
     """
     whole("seed", seed, 0)
     flag("progress", progress)
-    if budget is not None:
-        whole("budget", budget, 1)
+    whole_or_none("budget", budget)
     if x is None and not isinstance(module, Evaluator):
         if y is not None or budget is not None or utility != "accuracy":
-            raise ValueError(
-                "there is no x, and directions of updates have no utility and no budget; give x "
-                "with y"
-            )
+            raise ValueError("without x there is no utility and no budget; give x with y")
         return _by_direction(module, base, trained, updates)
     game = round_game(
         module, base, trained, sizes, x, y, utility,
@@ -108,23 +101,13 @@ def value(
     enough = budget is not None and n >= MANY and budget >= WALKS * n  # walks lead there
     regressed = n <= REGRESSED and not enough
     estimator: Estimator = ProxySampling() if regressed else MultilinearSampling()
-    found = _sampled(remember(game), estimator, budget, seed, progress)
+    game, spent = remember(game), budget or (PER_CLIENT if regressed else WALKS) * n + 1
+    found = estimate(game, estimator, spent, seed, progress=progress)
+    while budget is None and not found.has_intervals:
+        spent *= 2
+        found = estimate(game, estimator, spent, seed, progress=progress)
     way = "regression" if regressed else "random walks"
     return replace(found, method=f"{told}, {'exact' if found.exact else f'by {way}'}")
-
-
-def _sampled(
-    game: Game, estimator: Estimator, budget: int | None, seed: int, progress: bool
-) -> Valuation:
-    if budget is not None:
-        return estimate(game, estimator, budget, seed, progress=progress)
-    n = game.n_players
-    spent = (PER_CLIENT if n <= REGRESSED else WALKS) * n + 1
-    while True:
-        found = estimate(game, estimator, spent, seed, progress=progress)
-        if found.has_intervals:
-            return found
-        spent *= 2
 
 
 def _by_direction(module: nn.Module | Model, base: Any, trained: Any, updates: Any) -> Valuation:

@@ -10,19 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from scipy.linalg import lapack
 from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit
 
+from fedkit.checks import Floats, Ints
+
 if TYPE_CHECKING:
     from fedkit.methods.fedccea import AccuracyApproximation
 
-__all__ = ["fit_connected", "project", "random_starts", "shared_weights", "train_by_adam"]
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 #: the network, and its mean squared errors on the way
 Found = tuple["AccuracyApproximation", list[float]]
 
@@ -42,8 +39,8 @@ _PIVOT = 1e-6
 
 
 def project(
-    quality: FloatArray, sizes: FloatArray, accuracy: FloatArray
-) -> tuple[float, FloatArray, FloatArray, FloatArray, float]:
+    quality: Floats, sizes: Floats, accuracy: Floats
+) -> tuple[float, Floats, Floats, Floats, float]:
     """Least mean squared error at given omega, its gradient, the predictions, a and b."""
     rounds, clients = sizes.shape[1:]
     flat = sizes.reshape(-1, clients)
@@ -65,7 +62,7 @@ def project(
     return float(np.square(left).mean()), gradient, predicted, a, float(b)
 
 
-def _least_squares(normal: FloatArray, right: FloatArray) -> FloatArray:
+def _least_squares(normal: Floats, right: Floats) -> Floats:
     """Solve normal equations, by Cholesky where they are well conditioned."""
     scale = np.sqrt(np.diagonal(normal))
     if scale.all():
@@ -75,18 +72,18 @@ def _least_squares(normal: FloatArray, right: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.lstsq(normal, right, rcond=1e-12)[0])
 
 
-def random_starts(sizes: FloatArray, rng: np.random.Generator) -> FloatArray:
+def random_starts(sizes: Floats, rng: np.random.Generator) -> Floats:
     """Draw weights to begin with, float64[5, n]: tiny, or so large that all sigmoids bend."""
     n, mean = sizes.shape[2], float(sizes.mean()) or 1.0
     return np.stack([rng.uniform(0, 2 * reach / (n * mean), n) for reach in _STARTS])
 
 
 def shared_weights(
-    sizes: FloatArray, accuracy: FloatArray, starts: FloatArray
-) -> tuple[FloatArray, FloatArray, float, list[float]]:
+    sizes: Floats, accuracy: Floats, starts: Floats
+) -> tuple[Floats, Floats, float, list[float]]:
     """Fit omega from several starts, float64[starts, n]: omega, a, b and losses of the best."""
 
-    def slope(quality: FloatArray) -> tuple[float, FloatArray]:
+    def slope(quality: Floats) -> tuple[float, Floats]:
         return project(quality, sizes, accuracy)[:2]
 
     bounds = [(0, _MOST)] * starts.shape[1]
@@ -99,16 +96,16 @@ def shared_weights(
 
 
 def _descend(
-    slope: Callable[[FloatArray], tuple[float, FloatArray]],
-    start: FloatArray,
+    slope: Callable[[Floats], tuple[float, Floats]],
+    start: Floats,
     bounds: Sequence[tuple[float | None, float | None]],
-    watch: Callable[[FloatArray], None] | None = None,
+    watch: Callable[[Floats], None] | None = None,
     **options: float,
-) -> tuple[FloatArray, list[float]]:
+) -> tuple[Floats, list[float]]:
     """Run L-BFGS-B: its end and losses; `watch` sees every iterate, and may raise StopIteration."""
     scale, losses = 1e4, [slope(start)[0]]  # scaled, so that the tolerances are small beside it
 
-    def scaled(row: FloatArray) -> tuple[float, FloatArray]:
+    def scaled(row: Floats) -> tuple[float, Floats]:
         loss, slopes = slope(row)
         return scale * loss, scale * slopes
 
@@ -134,8 +131,8 @@ _LEFT_OUT = 5
 
 
 def fit_connected(
-    sizes: FloatArray,
-    accuracy: FloatArray,
+    sizes: Floats,
+    accuracy: Floats,
     rng: np.random.Generator,
     drawn: Callable[[], AccuracyApproximation],
 ) -> Found:
@@ -145,12 +142,10 @@ def fit_connected(
     """
     simulations, _, clients = sizes.shape
 
-    def descend(
-        start: AccuracyApproximation, rows: IntArray, steps: int, watch: Any = None
-    ) -> Found:
+    def descend(start: AccuracyApproximation, rows: Ints, steps: int, watch: Any = None) -> Found:
         x, y = torch.from_numpy(sizes[rows]), torch.from_numpy(accuracy[rows])
 
-        def slope(row: FloatArray) -> tuple[float, FloatArray]:
+        def slope(row: Floats) -> tuple[float, Floats]:
             weights = torch.from_numpy(row).requires_grad_()
             loss = (start.like(weights).running(x) - y).square().mean()
             (slopes,) = torch.autograd.grad(loss, weights)
@@ -162,7 +157,7 @@ def fit_connected(
         row, losses = _descend(slope, row, bounds, watch, **most, ftol=1e-13, gtol=1e-9)
         return start.like(torch.from_numpy(row)), losses
 
-    def error(network: AccuracyApproximation, rows: IntArray) -> float:
+    def error(network: AccuracyApproximation, rows: Ints) -> float:
         return float(np.square(network.accuracies(sizes[rows]) - accuracy[rows]).mean())
 
     order = rng.permutation(simulations)
@@ -172,7 +167,7 @@ def fit_connected(
     def errors_on_the_way(start: AccuracyApproximation) -> list[float]:
         errors: list[float] = []
 
-        def watch(row: FloatArray) -> None:
+        def watch(row: Floats) -> None:
             errors.append(error(start.like(torch.from_numpy(row)), out))
             if len(errors) > int(np.argmin(errors)) + _PATIENCE:
                 raise StopIteration
@@ -200,8 +195,8 @@ _NOTHING = 1e-3
 
 def train_by_adam(
     starts: Sequence[AccuracyApproximation],
-    padded: FloatArray,
-    accuracy: FloatArray,
+    padded: Floats,
+    accuracy: Floats,
     rng: np.random.Generator,
     *,
     lr: float,

@@ -6,8 +6,9 @@ import importlib
 import inspect
 import pkgutil
 import re
-import types
 from pathlib import Path
+
+from sphinx.pycode import ModuleAnalyzer
 
 import fedkit
 
@@ -30,29 +31,18 @@ def page_of(module: str) -> str:
     return _PAGES[max((room for room in _PAGES if f"{module}.".startswith(room)), key=len)]
 
 
-def public_modules() -> list[types.ModuleType]:
-    """Return fedkit's modules with public names; a package stands for what it re-exports."""
+def public_names() -> dict[str, list[str]]:
+    """Return the names that each module of fedkit defines and documents, private ones left out."""
     order = [*dict.fromkeys(room.split(".")[1] for room in _PAGES)]
-    names = [info.name for info in pkgutil.walk_packages(fedkit.__path__, "fedkit.")]
-    public = [importlib.import_module(name) for name in names if "._" not in name]
-    public = [module for module in public if getattr(module, "__all__", None)]
-    return sorted(public, key=lambda module: order.index(module.__name__.split(".")[1]))
-
-
-def _homes() -> dict[str, list[str]]:
-    """Assign every public object to one module: where it is written, else where it first shows."""
-    modules = public_modules()
-    names: dict[str, list[str]] = {m.__name__: [] for m in modules}
-    for module in modules:
-        for name in module.__all__:
-            value = getattr(module, name)
-            homes = [m for m in modules if name in m.__all__ and getattr(m, name) is value]
-            # where it is written; a constant does not know, and rooms only repeat it
-            written = getattr(value, "__module__", "")
-            home = min(homes, key=lambda m: (m.__name__ != written, hasattr(m, "__path__")))
-            if name not in names[home.__name__]:
-                names[home.__name__].append(name)
-    return {home: members for home, members in names.items() if members}
+    modules = [info.name for info in pkgutil.walk_packages(fedkit.__path__, "fedkit.")]
+    found = {}
+    for name in sorted(modules, key=lambda name: order.index(name.split(".")[1])):
+        module = importlib.import_module(name)
+        constants = [key for of, key in ModuleAnalyzer.for_module(name).find_attr_docs() if not of]
+        things = inspect.getmembers(module, lambda x: inspect.isclass(x) or inspect.isfunction(x))
+        own = [key for key, thing in things if thing.__module__ == name]
+        found[name] = sorted({key for key in own + constants if not key.startswith("_")})
+    return {name: names for name, names in found.items() if names}
 
 
 def _glance(homes: dict[str, list[str]], pages: dict[str, str]) -> str:
@@ -62,17 +52,16 @@ def _glance(homes: dict[str, list[str]], pages: dict[str, str]) -> str:
         value = getattr(fedkit, name)
         shown = [p for p in PAGES if re.search(rf"\bfk\.{name}\b", pages.get(p, ""))]
         first = (inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " ")
-        for home, names in homes.items():
-            if name in names and getattr(importlib.import_module(home), name) is value:
-                lines += [f"   * - :py:obj:`fk.{name} <{home}.{name}>`", f"     - {first}"]
-                lines += [f"     - :doc:`example <{shown[0]}>`" if shown else "     - "]
+        if name in homes.get(home := getattr(value, "__module__", ""), ()):
+            lines += [f"   * - :py:obj:`fk.{name} <{home}.{name}>`", f"     - {first}"]
+            lines += [f"     - :doc:`example <{shown[0]}>`" if shown else "     - "]
     return "\n".join([*lines, "```"])
 
 
 def expand(folder: Path) -> dict[str, str]:
     """Fill the marks of ``api.md``, the index, and of the pages of :data:`PAGES`, by their name."""
     pages = {name: (folder / f"{name}.md").read_text("utf-8") for name in ("api", *PAGES)}
-    homes = _homes()
+    homes = public_names()
     glance, parts = _glance(homes, pages), dict.fromkeys(pages, "")
     for home, names in homes.items():
         told = f".. automodule:: {home}\n   :no-value:\n   :members: {', '.join(names)}"

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.checks import Ints
 from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples
 from fedkit.fedvalue.protocol.messages import Table
 from fedkit.fedvalue.protocol.parties import parties_of
 from fedkit.fedvalue.protocol.verification import CheatingDetected, best_shift, spread
 from fedkit.streams import as_generator
-
-__all__ = ["ATTACKS", "Attack", "CheatingServer", "Trial", "View", "attempt", "guess_q"]
 
 
 @dataclass
@@ -133,7 +132,7 @@ def _swap(pair: Pair) -> Attack:
         tokens, counts = view.table.tokens.astype(np.int64), view.counts
         q = guess_q(view)
 
-        def chosen(column: npt.NDArray[np.int64], weights: npt.NDArray[np.int64]) -> Any:
+        def chosen(column: Ints, weights: Ints) -> Any:
             sums = np.bincount(column, weights=weights)
             there = np.flatnonzero(sums)
             return there[pair(view, sums[there])]

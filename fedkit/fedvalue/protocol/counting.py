@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.checks import Ints
 from fedkit.fedvalue.protocol.messages import Job, JobUnknown, MessageError, Table, Upload
-
-__all__ = ["CountingServer", "OpenJob", "count_tuples", "count_uploads", "sorted_halves"]
 
 _WORD = 2**62
 
@@ -108,8 +107,8 @@ def sorted_halves(ids: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[Any], ...]:
 
 
 def count_tuples(
-    columns: Sequence[npt.NDArray[Any]], weights: npt.NDArray[np.int64] | None = None
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    columns: Sequence[npt.NDArray[Any]], weights: Ints | None = None
+) -> tuple[npt.NDArray[Any], Ints]:
     """Count how often each tuple occurs in columns of non-negative numbers.
 
     A row counts as `weights` (``int64[n]``), or once.  Returned are the tuples that occur,
@@ -119,7 +118,8 @@ def count_tuples(
     if weights is None:
         for column in columns:
             if (order := _order_if_distinct(column)) is not None:
-                return _beside(columns, order), np.ones(len(order), dtype=np.int64)
+                tuples = np.stack([column[order] for column in columns]).T
+                return tuples, np.ones(len(order), dtype=np.int64)
     code = np.zeros(len(columns[0]), dtype=np.int64)
     span = 1
     for column in columns:
@@ -136,14 +136,10 @@ def count_tuples(
         counts = np.diff(np.append(starts, len(code)))
     else:
         counts = np.add.reduceat(weights[order], starts) if len(starts) else weights[:0]
-    return _beside(columns, order[starts]), counts
+    return np.stack([column[order[starts]] for column in columns]).T, counts
 
 
-def _beside(columns: Sequence[npt.NDArray[Any]], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    return np.stack([column[rows] for column in columns]).T
-
-
-def _order_if_distinct(column: npt.NDArray[Any]) -> npt.NDArray[np.int64] | None:
+def _order_if_distinct(column: npt.NDArray[Any]) -> Ints | None:
     """Return the ascending order of numbers that all differ and are not spread wide, else None."""
     size = int(column.max()) + 1 if len(column) else 0
     if size < len(column) or size > 8 * len(column):

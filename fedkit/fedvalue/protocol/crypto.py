@@ -14,13 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.checks import Ints
 from fedkit.extras import need
 from fedkit.fedvalue.protocol.messages import ID_BYTES, KEY_BYTES
-
-__all__ = [
-    "HASH_BYTES", "SealError", "Stream", "derive", "digest", "encrypt_blocks", "hash_ids",
-    "new_key", "seal", "unseal",
-]  # fmt: skip
 
 _ciphers = need("cryptography.hazmat.primitives.ciphers", "vertical")
 _aead = need("cryptography.hazmat.primitives.ciphers.aead", "vertical")
@@ -102,14 +98,14 @@ class Stream:
     def bytes(self, size: int) -> bytes:
         return self._encryptor.update(bytes(size))
 
-    def integers(self, low: int, high: int, size: int) -> npt.NDArray[np.int64]:
+    def integers(self, low: int, high: int, size: int) -> Ints:
         """Return whole numbers in low, ..., high - 1 (bias below (high - low) / 2^64)."""
         return (self._words(size) % np.uint64(high - low)).astype(np.int64) + low
 
     def integer(self, low: int, high: int) -> int:
         return int(self.integers(low, high, 1)[0])
 
-    def permutation(self, size: int) -> npt.NDArray[np.int64]:
+    def permutation(self, size: int) -> Ints:
         return np.argsort(self._words(size))
 
     def _words(self, size: int) -> npt.NDArray[np.uint64]:

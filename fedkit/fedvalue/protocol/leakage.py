@@ -13,19 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fedkit.checks import Bools, Ints
 from fedkit.fedvalue.protocol.counting import count_tuples
 
-__all__ = ["Leak", "claims", "geometric_noise", "measure", "suppress", "with_decoys"]
-
-Codes = npt.NDArray[np.int64]
-Counts = tuple[Codes, npt.NDArray[np.int64]]
+Counts = tuple[Ints, Ints]
 
 
-def claims(
-    cells: Codes, counts: npt.NDArray[np.int64], sizes: Sequence[int] | npt.NDArray[np.int64]
-) -> tuple[Codes, npt.NDArray[np.bool_]]:
+def claims(cells: Ints, counts: Ints, sizes: Sequence[int] | Ints) -> tuple[Ints, Bools]:
     """Return what the task party makes of a table of exact counts, some of which may be missing.
 
     `sizes` are the rows in each of its cells, ``int64[T]``, which it knows by itself.  Returned
@@ -50,30 +45,19 @@ def claims(
 
 @dataclass(frozen=True)
 class Leak:
-    """How much a table gives away: shares of people, or of pairs (person, data party).
+    """How much a table gives away: shares of people, or of pairs (person, data party)."""
 
-    Attributes
-    ----------
-    unique : float
-        People who are alone in their cell of the task party.
-    certain : float
-        Pairs of which the task party knows the cell for certain.
-    guessed : float
-        Pairs of which its best guess is right: the cell that most have who are left in the person's
-        own cell, and the data party's most frequent one where nobody is left.
-    blind : float
-        Pairs of which that most frequent cell is right, a guess that needs no counts.
-    """
-
-    unique: float
-    certain: float
+    unique: float  #: people who are alone in their cell of the task party
+    certain: float  #: pairs of which the task party knows the cell for certain
+    #: pairs of which its best guess is right: the cell that most have who are left in the person's
+    #: own cell, and the data party's most frequent one where nobody is left
     guessed: float
-    blind: float
+    blind: float  #: pairs of which that most frequent cell is right, a guess that needs no counts
 
 
 def measure(
-    task: Codes, parties: Sequence[Codes], cells: Codes, counts: npt.NDArray[np.int64], *,
-    sizes: npt.NDArray[np.int64] | None = None, exact: bool = True,
+    task: Ints, parties: Sequence[Ints], cells: Ints, counts: Ints, *,
+    sizes: Ints | None = None, exact: bool = True,
 ) -> Leak:  # fmt: skip
     """Let the task party conclude what it can about its own rows, and mark it with the truth.
 
@@ -94,14 +78,14 @@ def measure(
     )
 
 
-def suppress(cells: Codes, counts: npt.NDArray[np.int64], minimum: int) -> Counts:
+def suppress(cells: Ints, counts: Ints, minimum: int) -> Counts:
     """Leave out joint cells with fewer than `minimum` people, before the task party looks."""
     kept = counts >= minimum
     return cells[kept], counts[kept]
 
 
 def geometric_noise(
-    cells: Codes, counts: npt.NDArray[np.int64], epsilon: float, rng: np.random.Generator,
+    cells: Ints, counts: Ints, epsilon: float, rng: np.random.Generator,
     sizes: Sequence[int] | None = None,
 ) -> Counts:  # fmt: skip
     """Add two-sided geometric noise to every joint cell, empty ones too; negative counts become 0.
@@ -121,7 +105,7 @@ def geometric_noise(
 
 def with_decoys(
     codes: tuple[Any, Any, Sequence[Any]], per_cell: int, rng: np.random.Generator
-) -> tuple[Codes, Codes, list[Codes]]:
+) -> tuple[Ints, Ints, list[Ints]]:
     """Append people who do not exist: `per_cell` of them to every cell of the task party.
 
     Each data party draws its decoys' cells from its own rows, independently of the others.  `codes`

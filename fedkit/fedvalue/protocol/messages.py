@@ -21,12 +21,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.checks import choice, flag, whole
-
-__all__ = [
-    "ID_BYTES", "Counter", "Job", "JobUnknown", "MessageError", "Order", "Report", "Table",
-    "Upload",
-]  # fmt: skip
+from fedkit.checks import Ints, choice, flag, whole
 
 Tokens = Literal["row", "cell"]
 
@@ -65,30 +60,18 @@ class Job:
 
 @dataclass(frozen=True)
 class Order:
-    """What the task party asks of every party in one job, sealed in ``Job.envelopes``.
+    """What the task party asks of every party in one job, sealed in ``Job.envelopes``."""
 
-    Attributes
-    ----------
-    duplications, artificial : int
-        q, copies of each ID (Definition 6), and n_r, artificial IDs (Definition 8).
-    cell : int or None
-        The cell that the job asks for (the printed protocol), or None for the whole table.
-    hardened : bool
-        IDs are encrypted under a key of this job, each party adds up to 255 private IDs that nobody
-        else has, and the report is as long for every n_r.
-    tokens : {"row", "cell"}
-        A token of its own for every encrypted ID, or one for every cell.
-    block, blocks : int
-        The part of the IDs that is asked for, from 0, of so many: a power of two, so that parts of
-        two jobs lie within each other or apart, and never differ by one person.
-    """
-
-    duplications: int
-    artificial: int
-    cell: int | None = None
+    duplications: int  #: q, copies of each ID (Definition 6)
+    artificial: int  #: n_r, artificial IDs (Definition 8)
+    cell: int | None = None  #: that the job asks for (as printed), or None for the whole table
+    #: IDs are encrypted under a key of this job, each party adds up to 255 private IDs that nobody
+    #: else has, and the report is as long for every n_r
     hardened: bool = True
-    tokens: Tokens = "row"
-    block: int = 0
+    tokens: Tokens = "row"  #: a token of its own for every encrypted ID, or one for every cell
+    block: int = 0  #: the part of the IDs that is asked for, from 0
+    #: of so many: a power of two, so that parts of two jobs lie within each other or apart, and
+    #: never differ by one person
     blocks: int = 1
 
     def __post_init__(self) -> None:
@@ -117,21 +100,11 @@ class Order:
 
 @dataclass(frozen=True, eq=False)
 class Upload:
-    """What one party sends for one job.
+    """What one party sends for one job."""
 
-    Attributes
-    ----------
-    ids : uint8[N, 16]
-        Encrypted IDs, all different.
-    tokens : uint32[N]
-        Opaque name of the cell that each belongs to.
-    sealed : bytes
-        The :class:`Report`.
-    """
-
-    ids: npt.NDArray[np.uint8]
-    tokens: npt.NDArray[np.uint32]
-    sealed: bytes = b""
+    ids: npt.NDArray[np.uint8]  #: ``[N, 16]``, encrypted, all different
+    tokens: npt.NDArray[np.uint32]  #: ``[N]``, opaque name of the cell that each belongs to
+    sealed: bytes = b""  #: the :class:`Report`
 
     def to_bytes(self) -> bytes:
         tokens = self.tokens.astype("<u4")
@@ -148,30 +121,16 @@ class Upload:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What a party tells the task party about one upload, sealed.
+    """What a party tells the task party about one upload, sealed."""
 
-    Attributes
-    ----------
-    rows : int
-        Number of real rows of the party.
-    digest, assignment : bytes
-        Keyed digest of its set of IDs: equal sets, equal digests; and, under its own secret, of who
-        is in which of its cells.
-    cells : int64[T]
-        Cell that each token stands for; -1 for tokens of private IDs only.
-    margin : int64[T]
-        How many of the IDs that the parties share carry each token (cell by cell: how many rows
-        are in the cell that is asked for).
-    artificial : int64[n_r]
-        Token of each artificial ID.
-    """
-
-    rows: int
-    digest: bytes
-    assignment: bytes
-    cells: npt.NDArray[np.int64]
-    margin: npt.NDArray[np.int64]
-    artificial: npt.NDArray[np.int64]
+    rows: int  #: number of real rows of the party
+    digest: bytes  #: keyed digest of its set of IDs: equal sets, equal digests
+    assignment: bytes  #: digest, under its own secret, of who is in which of its cells
+    cells: Ints  #: ``[T]``, cell that each token stands for; -1 for those of private IDs only
+    #: ``[T]``, how many of the IDs that the parties share carry each token (cell by cell: how many
+    #: rows are in the cell that is asked for)
+    margin: Ints
+    artificial: Ints  #: ``[n_r]``, token of each artificial ID
 
     def to_bytes(self, room: int = 0) -> bytes:
         """Write the report, with room for so many artificial IDs: its length hides their number."""
@@ -195,21 +154,12 @@ class Report:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What the server answers: how often each tuple of tokens occurs.
+    """What the server answers: how often each tuple of tokens occurs."""
 
-    Attributes
-    ----------
-    tokens : uint32[C, P]
-        One row per tuple that occurs, one column per party in the order of ``Job.parties``.
-    counts : int64[C]
-        Number of encrypted IDs in the intersection that carry this tuple.
-    sealed : sequence of bytes
-        The parties' sealed reports for the task party, in the same order.
-    """
-
+    #: ``[C, P]``, one row per tuple that occurs, one column per party in the job's order
     tokens: npt.NDArray[np.uint32]
-    counts: npt.NDArray[np.int64]
-    sealed: Sequence[bytes] = ()
+    counts: Ints  #: ``[C]``, number of encrypted IDs in the intersection that carry this tuple
+    sealed: Sequence[bytes] = ()  #: the parties' reports for the task party, in the same order
 
     def to_bytes(self) -> bytes:
         sizes = [len(text) for text in self.sealed]
@@ -258,9 +208,7 @@ def _packed(kind: bytes, numbers: Sequence[int], *parts: bytes | npt.NDArray[Any
 def _opened(kind: bytes, numbers: int, data: bytes | bytearray) -> tuple[Any, memoryview]:
     end = 4 + 4 * numbers
     if data[:4] != kind or len(data) < end:
-        raise MessageError(
-            f"this is not the message of fedkit's counting protocol that is expected ({kind!r})"
-        )
+        raise MessageError(f"this is not the message that is expected ({kind!r})")
     return struct.unpack(f"<{numbers}I", data[4:end]), memoryview(data)[end:]
 
 

@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from fedkit.checks import choice, flag, having, one_line, whole
+from fedkit.checks import Ints, choice, flag, having, one_line, whole, whole_or_none
 from fedkit.fedvalue.columns import How, VerticalData
 from fedkit.fedvalue.information import PartyValues, mshapley_from_table
 from fedkit.fedvalue.protocol.counting import CountingServer, count_tuples
@@ -45,13 +44,7 @@ from fedkit.fedvalue.protocol.verification import (
     open_reports,
 )
 
-__all__ = [
-    "PartyChanged", "PartyMissing", "SecureCounts", "TaskParty", "Variant", "count_here",
-    "count_securely", "parties_of",
-]  # fmt: skip
-
 Variant = Literal["table", "cells"]
-Codes = npt.NDArray[np.int64]
 
 
 class PartyMissing(TimeoutError):
@@ -65,39 +58,23 @@ class PartyChanged(ValueError):
 @one_line
 @dataclass(frozen=True, eq=False)
 class SecureCounts:
-    """The contingency table that the task party has verified.
+    """The contingency table that the task party has verified."""
 
-    Attributes
-    ----------
-    cells : int64[C, 1 + d], counts : int64[C]
-        Joint cells that occur, by the cell of the task party and of each data party, which goes by
-        numbers that only this party understands; and N of each.
-    task_cells : int64[T, 2]
-        Codes (x_t, y_t) that each cell of the task party stands for.
-    parties : tuple of str
-        The task party, then the data parties.
-    duplications, artificial : tuple of int
-        q and n_r of each iteration; in blocks of the weakest, cell by cell of the first query.
-    queries, blocks : int
-        Jobs that the server was given, and parts that were counted by themselves.
-    bound : float
-        Probability, at most, with which a lying server could have changed this table undetected
-        (:func:`.verification.known_answers`); 1, which says nothing, unless whole tables are
-        counted, hardened, with a token for every row.
-    checks : tuple of str
-        What held in every answer.
-    """
-
-    cells: Codes
-    counts: Codes
-    task_cells: Codes
-    parties: tuple[str, ...]
-    duplications: tuple[int, ...]
-    artificial: tuple[int, ...]
-    queries: int
+    #: ``[C, 1 + d]``, joint cells that occur, by the cell of the task party and of each data party,
+    #: which goes by numbers that only this party understands
+    cells: Ints
+    counts: Ints  #: ``[C]``, N of each
+    task_cells: Ints  #: ``[T, 2]``, codes (x_t, y_t) that each cell of the task party stands for
+    parties: tuple[str, ...]  #: the task party, then the data parties
+    duplications: tuple[int, ...]  #: q of each iteration; in blocks of the weakest
+    artificial: tuple[int, ...]  #: n_r; both, cell by cell, of the first query
+    queries: int  #: jobs that the server was given
+    #: probability, at most, with which a lying server could have changed this table undetected
+    #: (:func:`.verification.known_answers`); 1, which says nothing, unless whole tables are
+    #: counted, hardened, with a token for every row
     bound: float = 1.0
-    checks: tuple[str, ...] = ()
-    blocks: int = 1
+    checks: tuple[str, ...] = ()  #: what held in every answer
+    blocks: int = 1  #: parts that were counted by themselves
 
     def values(self, **options: Any) -> PartyValues:
         """Return what :func:`~fedkit.fedvalue.information.mshapley_from_table` makes of it."""
@@ -153,31 +130,24 @@ class TaskParty(Party):
     ):  # fmt: skip
         features, labels = np.asarray(x_task), np.asarray(y)
         if features.shape != labels.shape or features.ndim != 1:
-            raise ValueError(
-                f"x_task has shape {features.shape} and y {labels.shape}; expected one code per row"
-            )
+            raise ValueError(f"x_task has shape {features.shape}, y {labels.shape}; expected (n,)")
         pairs, cells = np.unique(np.stack([features, labels]), axis=1, return_inverse=True)
         super().__init__(name, ids, np.ravel(cells), key, secret=secret)
         self.task_cells = np.ascontiguousarray(pairs.T[self.levels]).astype(np.int64)
         self.parties = (name, *parties)
         if len(parties) == 0 or len(set(self.parties)) != len(self.parties):
-            raise ValueError(
-                f"the parties are {self.parties}; expected different names, two or more"
-            )
+            raise ValueError(f"parties are {self.parties}; expected different names, two or more")
         choice("variant", variant, ("table", "cells"))
         if variant == "cells" and set(n_cells or ()) != set(parties):
-            raise ValueError(
-                'variant="cells" needs n_cells, the number of cells of each data party'
-            )
+            raise ValueError('variant="cells" needs n_cells, the cells of each data party')
         self.iterations = whole("iterations", iterations, 1, MOST)
         self.duplications = _range("duplications", duplications, 1)
         self.artificial = _range("artificial", artificial, 0)
-        self.variant, self.hardened = variant, flag("hardened", hardened)
-        self.blocks = whole("blocks", blocks, 1, MOST)
+        low, tokens = (self.duplications[0], self.artificial[0]), tokens if hardened else "cell"
+        self._order = Order(*low, hardened=hardened, tokens=tokens, blocks=blocks)
+        self.variant, self.hardened, self.blocks = variant, hardened, blocks
         if blocks > 1 and variant == "cells":
             raise ValueError('blocks cut whole tables: take variant="table", or blocks=1')
-        low, tokens = (self.duplications[0], self.artificial[0]), tokens if hardened else "cell"
-        self._order = Order(*low, hardened=self.hardened, tokens=tokens, blocks=self.blocks)
         self.n_cells_of = {name: self.n_cells, **(n_cells or {})}
         self._runs = 0
 
@@ -369,8 +339,7 @@ def count_securely(
         knows the true table can deceive it.
     """
     having("data", data, "codes", "ids", "names")
-    if seed is not None:
-        whole("seed", seed, 0)
+    whole_or_none("seed", seed, 0)
     if variant == "cells" and flag("hardened", hardened):
         raise ValueError(
             'variant is "cells" and hardened is True: a server that knows the true table can '
@@ -425,9 +394,7 @@ def parties_of(
 
 def _range(name: str, value: Any, least: int) -> tuple[int, int]:
     ends = value if isinstance(value, tuple | list) else (value, value)
-    if len(ends) != 2:
-        raise ValueError(f"{name} is {value!r}; expected a whole number, or a pair (low, high)")
-    low, high = (whole(name, end, least, MOST) for end in ends)
+    low, high = (whole(name, end, least, MOST) for end in ends) if len(ends) == 2 else (1, 0)
     if low > high:
-        raise ValueError(f"{name} is {value!r}; expected (low, high) with low at most high")
+        raise ValueError(f"{name} is {value!r}; expected a whole number, or a pair (low, high)")
     return low, high

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.checks import Ints
 from fedkit.fedvalue.protocol.counting import sorted_halves
 from fedkit.fedvalue.protocol.crypto import (
     HASH_BYTES,
@@ -35,10 +36,7 @@ from fedkit.fedvalue.protocol.messages import (
 )
 from fedkit.fedvalue.protocol.verification import spread
 
-__all__ = ["LEAST_ROWS", "DataParty", "Party", "Roster"]
-
 Bytes = npt.NDArray[np.uint8]
-Codes = npt.NDArray[np.int64]
 
 #: rows of a block, on average at least: the table of a block of one would be that person's cells
 LEAST_ROWS = 1000
@@ -165,7 +163,7 @@ class Party:
             return self._roster.block(order.block, order.blocks)
         return slice(None)
 
-    def _cells_of_artificial(self, order: Order, cells: Any, random: Stream) -> Codes:
+    def _cells_of_artificial(self, order: Order, cells: Any, random: Stream) -> Ints:
         """Put artificial IDs into the party's cells in proportion to its rows."""
         if order.cell is not None:
             return np.full(order.artificial, order.cell)
@@ -174,7 +172,7 @@ class Party:
         shares = spread(order.artificial, sizes[held])
         return np.repeat(held, shares)[random.permutation(order.artificial)]
 
-    def _tokens(self, cells: Codes, size: int, order: Order, random: Stream) -> tuple[Codes, Codes]:
+    def _tokens(self, cells: Ints, size: int, order: Order, random: Stream) -> tuple[Ints, Ints]:
         """Return one fresh token per ID, those of private IDs at the end, and the tokens' cells."""
         if order.cell is not None:
             return np.zeros(size, dtype=np.int64), np.array([order.cell])
@@ -187,7 +185,7 @@ class Party:
         spare = random.integers(0, self.n_cells, size - len(cells))
         return np.concatenate([of_cell[cells], spare]), np.argsort(of_cell)
 
-    def _report(self, order: Order, shared: Codes, cell_of: Codes, rows: int) -> Report:
+    def _report(self, order: Order, shared: Ints, cell_of: Ints, rows: int) -> Report:
         """Report on the tokens of the IDs that all parties share, artificial ones at the end."""
         margin = np.bincount(shared, minlength=len(cell_of))
         if order.cell is not None:

@@ -16,30 +16,20 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.checks import Ints
 from fedkit.fedvalue.protocol.counting import count_tuples
 from fedkit.fedvalue.protocol.crypto import SealError, unseal
 from fedkit.fedvalue.protocol.messages import Order, Report, Table
 
-__all__ = [
-    "AlignmentError", "CheatingDetected", "Counts", "best_shift", "check_alignment",
-    "check_consistency", "check_counts", "check_margins", "known_answers", "open_reports",
-    "per_cell", "proposition_2", "share_known", "spread",
-]  # fmt: skip
-
-Counts = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+Counts = tuple[Ints, Ints]
 #: up to here sums of counts are exact, in integers and in doubles
 _LARGEST = 2.0**52
 
 
 class CheatingDetected(RuntimeError):
-    """The server's answer failed a check.
+    """The server's answer failed a `check` in an `iteration`, from 1.
 
-    Attributes
-    ----------
-    check : str
-        "seal", "well-formed", "non-negativity", "divisibility", "consistency", "total", "margin".
-    iteration : int
-        Iteration that failed, from 1.
+    "seal", "well-formed", "non-negativity", "divisibility", "consistency", "total", or "margin".
     """
 
     def __init__(self, check: str, iteration: int, detail: str):
@@ -139,8 +129,8 @@ def check_consistency(counts: Counts, first: Counts, iteration: int) -> None:
 
 
 def check_margins(
-    columns: Sequence[npt.NDArray[np.integer]], counts: npt.NDArray[np.int64],
-    margins: Sequence[npt.NDArray[np.int64]], parties: Sequence[str], iteration: int,
+    columns: Sequence[npt.NDArray[np.integer]], counts: Ints,
+    margins: Sequence[Ints], parties: Sequence[str], iteration: int,
 ) -> None:  # fmt: skip
     """Compare the "total" and every "margin" with what the parties know of themselves (ours).
 
@@ -154,9 +144,7 @@ def check_margins(
         found = np.bincount(column, weights=counts, minlength=len(margin))  # exact to 2^53
         if not np.array_equal(found, margin):
             wrong = int((found != margin).sum())
-            raise CheatingDetected(
-                "margin", iteration, f"{wrong} of {len(margin)} margins of {name!r} are wrong"
-            )
+            raise CheatingDetected("margin", iteration, f"{wrong} margins of {name!r} are wrong")
 
 
 def proposition_2(duplications: int, iterations: int, cells: int) -> float:
@@ -188,7 +176,7 @@ def best_shift(
     return hits / directions.total(), tuple(factor * value for value in best)
 
 
-def spread(artificial: int, sizes: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def spread(artificial: int, sizes: Sequence[int] | Ints) -> Ints:
     """Allocate artificial IDs to cells so that the smallest share of them is as large as can be.
 
     Adams' rule: the next ID goes where there are fewest per row; larger cells first among equals.
