@@ -251,17 +251,22 @@ def lines(
     *,
     hollow: Container[str] = (),
     second: Container[str] = (),
+    printed: Mapping[str, float] | None = None,
     level: float | None = None,
 ) -> None:
     """Draw means with their intervals on an axis, a named line each from the top.
 
-    `hollow` ones are open, the `second` ones have the second colour; `level` is a vertical line.
+    `hollow` ones are open, the `second` ones have a second colour, `printed` numbers are hollow
+    diamonds; `level` is a vertical line.
     """
+    diamond: dict[str, Any] = {"mec": PALETTE[1], "mfc": "none", "mew": 1.5, "markersize": 7}
     for row, (name, cut) in enumerate(cuts.items()):
-        colour = PALETTE[name in second]
+        colour = PALETTE[(6 if printed else 1) if name in second else 0]
         face = "none" if name in hollow else colour
         axis.plot([cut.low, cut.high], [row, row], color=colour, linewidth=1.6)
         axis.plot(cut.mean, row, "o", color=colour, markerfacecolor=face, markersize=4.5)
+        if printed:
+            axis.plot(printed[name], row, "D", **diamond)
     if level is not None:
         axis.axvline(level, color=INK, linewidth=1)
     axis.set_yticks(range(len(cuts)), [*cuts])

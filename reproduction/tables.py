@@ -433,20 +433,6 @@ def readings(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFra
     return table.set_index("choice")
 
 
-def other_choices(claims: Claims, store: Store, profile: str = "paper") -> Shown:
-    """Show the verdicts of a paper's claims under each other choice."""
-    found = readings(claims, store, profile).rename(columns={"claims judged under both": "claims"})
-    found = found[found["claims"] > 0]
-    return widgets.table(
-        found[["other", "admissible", "claims", "moved", "turned"]],
-        "The other choices that are run. Counted are claims that are judged under "
-        "both and rest on other records; moved are those with another verdict, turned those that "
-        "hold under one choice and fail under the other. Admissible is what the paper's words "
-        "allow. Intervals are over seeds.",
-        cards=True,
-    )
-
-
 def planned() -> pd.DataFrame:
     """Return the runs that are planned and not on record, with their hours on one core."""
     return pd.read_csv(Path(__file__).with_name("planned.csv"), index_col="paper", dtype=str)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping
-from functools import partial
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from fedkit.intervals import Interval, bounded_interval, finite, mean_interval
 from fedkit.methods.fedccea import contribution_index
 from reproduction.arena.federations import SKEWED
 from reproduction.common import chance_above
-from reproduction.overviews import gains, means
+from reproduction.overviews import gains
 
 FloatArray = npt.NDArray[np.float64]
 P = TypeVar("P", bound=Hashable)
@@ -195,7 +195,8 @@ def summary(frame: pd.DataFrame, name: str, reference: str = "random") -> pd.Dat
     Stability has no reference.
     """
     wide = _by_unit(frame, name)
-    table = means(wide, partial(interval, name), "units")
+    rows = {method: astuple(interval(name, wide[method])) for method in wide}
+    table = pd.DataFrame.from_dict(rows, "index", columns=["mean", "low", "high", "units"])
     if reference != "random":
         choice("reference", reference, list(wide))
     if reference in wide and not name.startswith("stability"):
@@ -203,21 +204,6 @@ def summary(frame: pd.DataFrame, name: str, reference: str = "random") -> pd.Dat
         table[["gain", "gain low", "gain high", "p"]] = against[["gain", "low", "high", "p"]]
     best = _merit(name, table["mean"]).sort_values(ascending=False, kind="stable")
     return table.loc[best.index]
-
-
-def ranking(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Say how far the order of the methods hangs on single scenarios (or seeds of a single one).
-
-    Index: what is left out; columns ``agreement`` (tau-b of the order of all methods with that from
-    all federations) and ``first`` (the best method without it).
-    """
-    wide = _by_unit(frame, name).dropna(axis=1)
-    whole = _merit(name, wide.mean())
-    rows = {}
-    for left in wide.index if len(wide) > 1 else []:
-        rest = _merit(name, wide.drop(index=[left]).mean())
-        rows[str(left)] = [agreement(rest, whole), str(rest.idxmax())]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["agreement", "first"])
 
 
 def board(frame: pd.DataFrame) -> pd.DataFrame:

@@ -214,20 +214,6 @@ def mean_deals(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{name: table[each].mean(axis=1) for name, each in deals.items()})
 
 
-def errors(table: pd.DataFrame) -> pd.DataFrame:
-    """Error of the AAM beside that of the round's mean, and in how many seeds chance does worse."""
-    rows = {
-        name: {
-            "error of the round's mean (points)": seeds["round_error"].mean(),
-            "error of the AAM (points)": seeds["aam_error"].mean(),
-            "rounds that take off (share)": seeds["falling"].mean(),
-            "more than chance (seeds)": f"{(seeds['explained.p'] <= 0.05).sum()} of {len(seeds)}",
-        }
-        for name, seeds in settings(table)
-    }
-    return overviews.table(rows)
-
-
 def compared(table: pd.DataFrame) -> pd.DataFrame:
     """Keep the noisy runs that have a clean one beside them, for every method."""
     noisy = table[table.index.get_level_values("noise") != "none"]
@@ -476,10 +462,6 @@ def our_number(claim: Any) -> str:
 
 # What the figures and tables show
 
-PARTS_OF_FITS = {
-    "0.1": "two tenths", "0.25": "two quarters", "0.5": "two halves", "seeds": "all, two starts",
-}  # fmt: skip
-
 
 def of(metric: str, shown: Iterable[str] = RANKED) -> dict[str, str]:
     """Name a metric of some methods by their labels."""
@@ -506,15 +488,4 @@ def explained() -> dict[str, dict[str, str]]:
         "in the sample": {LABELS["fedccea"]: "explained", **inside},
         "in the sample, by chance": {LABELS["fedccea"]: "explained.chance"},
         "out of sample": of("unseen", ("fedccea", "connected", "same_round")),
-    }
-
-
-def agreeing() -> dict[str, dict[str, str]]:
-    """Name how two fits agree, by the part of the simulations that each has."""
-    return {
-        LABELS[m]: {
-            words: f"rank.{part}{'' if m == 'fedccea' else f'.{m}'}"
-            for part, words in PARTS_OF_FITS.items()
-        }
-        for m in ("fedccea", "connected", "same_round")
     }

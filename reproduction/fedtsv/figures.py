@@ -126,7 +126,7 @@ def shut_out(e: Evaluation) -> Picture:
     """Draw how many clients of each kind have the weight zero, by what is lost."""
     found = {change: e.weights(change) for change in LOST}
     frames = {
-        kind: overviews.intervals({("", words): found[c][f"zero weight, {kind} (%)"]
+        kind: overviews.intervals({("", words): found[c][kind]
                       for c, words in LOST.items()})
         for kind in KINDS
     }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
@@ -25,38 +25,16 @@ from reproduction.fedvalue.experiments import FEATURES, Case
 from reproduction.fedvalue.findings import COLUMNS, IDEAL, RIDERS, STRATEGIES, Evaluation
 from reproduction.fedvalue.recommendation import Repetition, prices
 from reproduction.figures import INK, PALETTE, Picture, Shown, finish
-from reproduction.verdicts import LOOKS
 
 Ints = npt.NDArray[np.int64]
 _DOTTED: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (2, 3))}
 
 
 def _dots(
-    found: Mapping[str, Interval], xlabel: str, at: float | None = None,
-    printed: Mapping[str, float] | None = None,
-) -> Picture:  # fmt: skip
-    """Draw means with their intervals, a line each, perhaps beside a dotted level."""
-    picture = plots.dots_with_intervals(overviews.intervals(found, printed), xlabel)
-    if at is not None:
-        picture.axes[0].axvline(at, **_DOTTED)
-    return picture
-
-
-def _panel(
-    axis: Any, title: str, found: Mapping[str, Interval], other: Collection[str] = (),
-    printed: Mapping[str, float] | None = None, colour: int = 1,
-) -> None:  # fmt: skip
-    """Draw means with their intervals, a line each, of which some have another colour."""
-    for row, (label, i) in enumerate(found.items()):
-        look = PALETTE[colour if label in other else 0]
-        axis.plot([i.low, i.high], [row, row], color=look, linewidth=1.8)
-        axis.plot(i.mean, row, "o", color=look, markersize=5)
-        if printed:
-            hollow = {"mec": PALETTE[1], "mfc": "none", "mew": 1.5, "markersize": 7}
-            axis.plot(printed[label], row, "D", **hollow)
-    axis.set_yticks(range(len(found)), [*found])
-    axis.set_ylim(len(found) - 0.5, -0.5)
-    axis.set_title(title, fontsize=9, color=INK)
+    found: Mapping[str, Interval], xlabel: str, printed: Mapping[str, float] | None = None
+) -> Picture:
+    """Draw means with their intervals, a line each."""
+    return plots.dots_with_intervals(overviews.intervals(found, printed), xlabel)
 
 
 # ------------------------------------------------------------------------ the value
@@ -71,7 +49,9 @@ def paid_to_free_riders(e: Evaluation) -> Picture:
         found[label] = findings.cut(e.played(RIDERS, crowds[crowd]), "frsp", name)
         if crowd == "MovieLens-1M":
             printed[label] = e.printed(f"t7s.fix.b1.{name}")
-    return _dots(found, "paid to free-riders (%)", 20, printed)
+    picture = _dots(found, "paid to free-riders (%)", printed)
+    picture.axes[0].axvline(20, **_DOTTED)
+    return picture
 
 
 def overlap(own: Ints, a: Ints, b: Ints, label: Ints) -> Picture:
@@ -213,7 +193,8 @@ def _strategies(e: Evaluation, axis: Any, case: Case, measure: str, column: str,
         claim = f"{_TABLES[case.scenario]}{middle}.b{budget}.{name}"
         printed[STRATEGIES[name]] = e.printed(claim)
     others = [STRATEGIES[name] for name in _PLAYED[:3]]
-    _panel(axis, title, found, others, printed, colour=6)
+    plots.lines(axis, found, second=others, printed=printed)
+    axis.set_title(title, fontsize=9, color=INK)
     if measure == "frsp":
         axis.set_xlim(-3, 62)
     return frame
@@ -262,7 +243,9 @@ def leads(e: Evaluation) -> Picture:
         words = {"auc": "AUC"}.get(measure, measure)
         label = f"{words}, {_place(column)}, against {STRATEGIES[best]}"
         found[label] = findings.lead(frame, "fedvalue", best, measure, [column])
-    return _dots(found, "FedValue's lead over the best benchmark", 0)
+    picture = _dots(found, "FedValue's lead over the best benchmark")
+    picture.axes[0].axvline(0, **_DOTTED)
+    return picture
 
 
 def what_scores_follow(e: Evaluation) -> Picture:
@@ -276,11 +259,6 @@ def what_scores_follow(e: Evaluation) -> Picture:
     return _dots(lines, "rank correlation")
 
 
-def verdicts_of_market(e: Evaluation) -> Picture:
-    """Draw the verdicts of section 6 as stacked bars."""
-    return plots.stacked(findings.verdicts_by_group(e), LOOKS, "claims, %")
-
-
 # ------------------------------------------------------------------------ SHAP
 
 
@@ -292,7 +270,8 @@ def above_a_level(e: Evaluation) -> Picture:
         frame, found = findings.reading(e, name), {}
         for key, words in findings.ESTIMATES.items():
             found[words.replace("control: ", "")] = findings.above(frame, key)
-        _panel(axis, f"task party {title}", found, other=[*found][-2:])
+        plots.lines(axis, found, second=[*found][-2:])
+        axis.set_title(f"task party {title}", fontsize=9, color=INK)
         axis.axvline(e.printed("correlations-above-70"), **_DOTTED)
         axis.set_xlim(-3, 100)
     return picture
@@ -368,7 +347,8 @@ def attacks(e: Evaluation) -> Picture:
               "hardened": "hardened"}  # fmt: skip
     picture, axes = plots.panels(1, 3, height=4.0, share_y=True)
     for axis, (protocol, title) in zip(axes[0], titles.items(), strict=True):
-        _panel(axis, title, {attack: findings.attacked(e, protocol, attack) for attack in ATTACKS})
+        plots.lines(axis, {attack: findings.attacked(e, protocol, attack) for attack in ATTACKS})
+        axis.set_title(title, fontsize=9, color=INK)
         axis.set_xlim(-4, 104)
         finish(axis, "deceived (%)", "", ())
     return picture
