@@ -421,12 +421,6 @@ def test_who_ran_elsewhere_alone_does_not_lead() -> None:
     planted = summary(frame, "fidelity.planted")
     assert sorted(planted.index) == ["exact", "proxy"]
     assert planted["mean"].exact == planted["mean"].proxy  # not by what "exact" has not run
-    common, out = measures.shared({"a": [1, 2, 3], "b": [1, 2], "c": [1, 2, 3], "d": [1, 2, 3, 4]})
-    assert common == {1, 2, 3}
-    assert out == {
-        "b": "b lacks 1 of 3 federations and seeds that others have run, and is left out"
-    }
-    assert measures.shared({"a": [1], "b": [2]})[0] == {1}
 
 
 def test_expelling_the_worst_in_closed_form() -> None:
@@ -468,7 +462,7 @@ def test_rows_are_recorded_once_and_entries_join_them(tmp_path, monkeypatch) -> 
     found = arena.run([Backwards], **options)
     assert len(store.paths("smoke", "arena")) == 3
     stamps = [p.stat().st_mtime_ns for p in store.paths()]
-    assert arena.run([], **options).failures == {}
+    arena.run([], **options)
     assert [p.stat().st_mtime_ns for p in store.paths()] == stamps
     (place,) = [s for s in arena.scenarios("smoke") if s.scenario == "free-riders"]
     entry = {"method": "Backwards", "commit": "abc123", **asdict(place)}
@@ -489,8 +483,6 @@ def test_rows_are_recorded_once_and_entries_join_them(tmp_path, monkeypatch) -> 
     some = replace(whole, seeds=(0,), settings={**entry, "commit": "part"})
     store.save(some, results[:1], {"behaviour": {}})
     again = arena.measures_of(store, "smoke")
-    assert "lacks 1 of 2 federations and seeds" in again.failures.pop("Backwards@part")
-    assert again.failures == {}
     assert list(again.board().index) == ["exact", "random", "Backwards@abc123"]
 
 
