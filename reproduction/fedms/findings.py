@@ -176,7 +176,7 @@ def amounts(e: Evaluation) -> Numbers:
 
 def counts(e: Evaluation) -> dict[str, Any]:
     """Means without an interval, whole numbers, and what the paper prints."""
-    rates, first, greedy = e.rates("fedms"), e.mnist.iloc[0], e.accuracy.loc["dir10"].greedyfed
+    rates, first = e.rates("fedms"), e.mnist.iloc[0]
     means, auc = rates.mean(), e.auc.mean()
     over = {kind: paired_interval(rates[kind] - rates["honest"]).low > 0 for kind in KINDS}
     more = [means[kind] for kind in KINDS if over[kind]]
@@ -196,12 +196,6 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "ms-honest": means["honest"],
         "ms-paper-maverick": e.claims.paper["fedms.t2.maverick.fedms"],
         "ms-flip-sure": "sure" if over["LabelFlip"] else "not sure",
-        "ms-runs": len(rates),
-        "ms-data-least": rates["RandomData"].min(),
-        "ms-greedy": f"{e.rates('greedyfed')['maverick'].mean():.1f}%",
-        "ms-greedy-printed": e.claims.paper["fedms.t2.maverick.greedyfed"],
-        "ms-greedy-worst": f"{greedy.min():.0f}",
-        "ms-greedy-best": f"{greedy.max():.0f}",
         "ms-detection-seeds": len(e.auc),
         "ms-mav-ms": auc["maverick.MS-MR"],
         "ms-flip-ms": auc["LabelFlip.MS-MR"],
@@ -284,11 +278,6 @@ def reading_name(local: str, owned: float) -> str:
     return f"5 {local}, a Maverick owns {share}"
 
 
-def judged(frame: pd.DataFrame) -> pd.DataFrame:
-    """Keep the claims that have a verdict of their own."""
-    return frame[~frame.verdict.isin(UNJUDGED)]
-
-
 def readings(store: Store) -> pd.DataFrame:
     """Judge Table 1 on MNIST under every reading that is on record."""
     claims = load_claims("fedms")
@@ -299,7 +288,8 @@ def readings(store: Store) -> pd.DataFrame:
     for local, owned in READINGS:
         changed = replace(claims, protocol={**claims.protocol, "local": local, "owned": owned})
         verdicts = join(changed, store)[["claim", "paper", "mean", "verdict"]]
-        cells = judged(asked.merge(verdicts, on="claim")).set_index(["scenario", "row"])
+        cells = asked.merge(verdicts[~verdicts.verdict.isin(UNJUDGED)], on="claim")
+        cells = cells.set_index(["scenario", "row"])
         if cells.empty:
             continue
         name = reading_name(local, owned)

@@ -15,7 +15,7 @@ from reproduction.fedms import figures, findings
 from reproduction.fedms.experiments import PAPER_METHODS, SCENARIOS
 from reproduction.fedms.findings import EXPERIMENTS, KIND_LABELS, LABELS, Evaluation
 from reproduction.overviews import where
-from reproduction.tables import Page, captioned, choices, comparison_table
+from reproduction.tables import Page, captioned, choices
 from reproduction.tables import main_claims as claims_in_words
 
 PAGE = Page(Evaluation)
@@ -28,9 +28,7 @@ def main_claims(e: Evaluation) -> Any:
     settings. Rates are percent of the rounds (MNIST, Dir(0.1), eight bad clients), judged by the
     bound in the row.{marks}
     """
-    told = findings.main_claims(e)
-    table, marks = claims_in_words(e.claims, told)
-    return table, {"seeds": overviews.seeds_told(e.claims.loc[[*told]].seeds), **marks}
+    return claims_in_words(e.claims, findings.main_claims(e))
 
 
 PAGE.add(lambda e: choices("fedms"), "What the paper leaves open")
@@ -88,11 +86,7 @@ def on_record(e: Evaluation) -> Any:
     return shown, {"seeds": e.accuracy.groupby("scenario").count().min().min()}
 
 
-PAGE.add(
-    lambda e: comparison_table(e.claims, "t1", dataset="mnist"),
-    "Table 1, cell by cell",
-    "Test accuracy on MNIST in percent: printed, ours with 95% intervals, and the verdict.",
-)
+PAGE.printed("t1", "t2")
 PAGE.add(
     figures.gains,
     words="Gains in points of test accuracy on MNIST, paired by seed, with 95% intervals that are "
@@ -127,14 +121,6 @@ def reward_gaps(e: Evaluation) -> Any:
     open. They are not corrected for their number.
     """
     return findings.means(e.mnist.dropna(subset="value"), "reward_gap", -np.inf, np.inf)
-
-
-PAGE.add(
-    lambda e: comparison_table(e.claims, "t2"),
-    "Table 2, cell by cell",
-    "Rounds in which a client takes part, in percent: printed, ours with 95% intervals, and the "
-    "verdict.",
-)
 
 
 @PAGE.table(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedkit.intervals import Interval, mean_interval, paired_interval
+from fedkit.intervals import Interval, mean_interval
 from reproduction import overviews
 from reproduction import tables as pages
 from reproduction.fedowen import calibration, figures, findings
@@ -26,15 +26,7 @@ def main_claims(e: Evaluation) -> Any:
     are corrected for all comparisons of a table, so one whose interval excludes zero may stay
     open.{marks}
     """
-    told = findings.main_claims(e)
-    table, marks = claims_in_words(e.claims, told)
-    return table, {"seeds": seeds_told(e.claims.loc[[*told]].seeds), **marks}
-
-
-def beside(e: Evaluation, table: str = "t1") -> str:
-    """Write a table of the paper on MNIST and FashionMNIST: printed, ours, and the verdict."""
-    kept = [c.place.get("dataset") in findings.SETS for c in e.claims.entry]
-    return pages.comparison_table(e.claims[kept], table)
+    return claims_in_words(e.claims, findings.main_claims(e))
 
 
 @pages.captioned()
@@ -130,10 +122,7 @@ PAGE.add(
 PAGE.add(findings.calibration_told)
 PAGE.add(confirmed)
 PAGE.add(declared)
-
-
-PAGE.add(lambda e: beside(e, "t1"), "Table 1, cell by cell", "Printed, ours, and the verdict.")
-PAGE.add(lambda e: beside(e, "t2"), "Table 2, cell by cell", "Printed, ours, and the verdict.")
+PAGE.printed("t1", "t2", "t3")
 PAGE.add(lambda e: exact_values(e, "table1"), "Exact values in the place of estimates", "Table 1:")
 PAGE.add(lambda e: exact_values(e, "table2"), words="Table 2:")
 
@@ -155,28 +144,6 @@ PAGE.add(
     "one setting changed at a time; three seeds, with 95% intervals. Settings that only "
     "FedOwen has leave FedAvg as it is.",
 )
-
-
-@PAGE.table(words="The scale of line 9 of Algorithm 2, by section 3.4 without effect:")
-def low_gain(e: Evaluation) -> Any:
-    """Kendall's tau of {seeds} seeds' last values with those under 0.1, and points of final
-    accuracy, with 95% intervals. The last row selects by 0.1 with other random draws.
-    """
-    wide = overviews.by_metric(e.frame("low_gain"))
-    names = {"0.05": "0.05", "0.2": "0.2", "1": "1, as in equation (13)",
-             "redrawn": "0.1, other draws"}  # fmt: skip
-    rows = {
-        words: {
-            "tau with 0.1": mean_interval(wide[f"tau.{k}"]).text(2),
-            "accuracy over that of 0.1": paired_interval(
-                wide[f"accuracy.{k}"] - wide["accuracy.0.1"]
-            ).text(1, signed=True),
-        }
-        for k, words in names.items()
-    }
-    return pd.DataFrame(rows).T, {"seeds": len(wide)}
-
-
 PAGE.add(
     figures.sweeps,
     "Levels and exploration",
@@ -203,17 +170,3 @@ def reduced(e: Evaluation) -> Any:
         for m, words in rivals.items():
             found[f"over {words}"][names[str(data)]] = lead(wide, "fedowen", m)
     return overviews.texts(found, signed=True)
-
-
-@PAGE.table(
-    '"23 per cent over state-of-the-art baselines"',
-    "The abstract's number is not the gain over the best row, which is what one would expect. It "
-    "is near the largest gain over Data Banzhaf, and near the largest over a column's worst row, "
-    "in percent of FedOwen's own accuracy.",
-    decimals=1,
-)
-def abstracts_number(e: Evaluation) -> Any:
-    """FedOwen's largest relative gain over the thirty columns of the paper's Tables 1 and 2, by
-    what one compares with and what one divides by.
-    """
-    return findings.relative_gains(e)

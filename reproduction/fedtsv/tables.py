@@ -6,11 +6,12 @@ from typing import Any
 
 import pandas as pd
 
+from reproduction import overviews
 from reproduction import tables as pages
 from reproduction.fedtsv import figures, findings
 from reproduction.fedtsv.experiments import STUDIED
-from reproduction.fedtsv.findings import CLIP, EVEN, FIRST, LABELS, LOUD, RIVALS, Evaluation
-from reproduction.overviews import machines_told, where
+from reproduction.fedtsv.findings import CLIP, EVEN, FIRST, LABELS, Evaluation
+from reproduction.overviews import machines_told
 
 #: main claims in few words: the claim at our rate, and at the rate where FedAvg ends as printed
 ASKED = {
@@ -110,29 +111,22 @@ def scores_in_study(e: Evaluation) -> Any:
 
 @PAGE.table("Long updates, and what shortening does")
 def treated(e: Evaluation) -> Any:
-    """Bringing all updates of a round to the length of the median one, shortening only the
-    longer ones (clipped), and long malicious updates; paired by seed, 95% intervals.
+    """Bringing all updates of a round to the length of the median one, and shortening only the
+    longer ones (clipped); paired by seed, 95% intervals.
     """
     words = {FIRST: "as printed", EVEN: "equal lengths", CLIP: "clipped"}
     pairs = (("fedavg", EVEN, "tsv", FIRST), ("fedavg", EVEN, "tsv", EVEN),
              ("fedavg", EVEN, "oracle", EVEN), ("oracle", EVEN, "oracle", FIRST),
              ("fedavg", CLIP, "tsv", FIRST), ("cgsv", FIRST, "oracle", FIRST),
              ("cgsv", CLIP, "oracle", CLIP))  # fmt: skip
-    asked = {
-        f"{LABELS[a]}, {words[x]}, over {LABELS[b]}, {words[y]}": (a, b, x, y, 2)
-        for a, x, b, y in pairs
-    }
-    for m in RIVALS:
-        name = f"FedTSV over {LABELS[m]}, malicious updates times ten"
-        asked[name] = ("tsv", m, LOUD, LOUD, 1)
     rows = {
-        name: {
-            "late accuracy (points)": e.lead(a, b, x, other=y).text(digits, signed=True),
+        f"{LABELS[a]}, {words[x]}, over {LABELS[b]}, {words[y]}": {
+            "late accuracy (points)": e.lead(a, b, x, other=y).text(2, signed=True),
             "test loss (nats)": e.lead(a, b, x, "test_loss", y).text(3, signed=True),
         }
-        for name, (a, b, x, y, digits) in asked.items()
+        for a, x, b, y in pairs
     }
-    return pd.DataFrame(rows).T
+    return overviews.table(rows)
 
 
 @PAGE.table("What exact values cost")
@@ -142,12 +136,3 @@ def timings(e: Evaluation) -> Any:
     """
     timed = e.store.records(e.records, "fedtsv", "timings")
     return findings.timings_table(e), {"machines": machines_told(timed)}
-
-
-@PAGE.table("CIFAR-10, reduced")
-def cifar(e: Evaluation) -> Any:
-    """CIFAR-10 (a JPEG copy, quality 75), reduced to LeNet-5, 100 rounds and three seeds. Not
-    judged.
-    """
-    frame = where(e.frame("figures", "laptop"), dataset="cifar10")
-    return findings.by_method(frame, findings.SUMMARY)

@@ -402,56 +402,6 @@ def leaks(e: Evaluation) -> Picture:
     return picture
 
 
-_LANES = ("task party", "data party A", "data party B", "counting server")
-#: (from, to, text) of each line; None as receiver: something that is done at home
-_STEPS = (
-    (0, 3, "a job; orders, sealed: q, $n_r$, tokens"),
-    (3, 1, "its sealed order"),
-    (3, 2, "its sealed order"),
-    (0, 3, "encrypted IDs, tokens, a sealed report"),
-    (1, 3, "encrypted IDs, tokens, a sealed report"),
-    (2, 3, "the same"),
-    (3, None, "joins on IDs, counts tuples of tokens"),
-    (3, 0, "tuples with their counts; the sealed reports"),
-    (0, None, "opens, checks, merges, divides by q"),
-)
-
-
-def sequence_diagram() -> Picture:
-    """Draw who sends what to whom in one iteration of the counting protocol.
-
-    Texts stand in boxes of their own, dark on light or light on dark, for either kind of page.
-    """
-    picture, axes = plots.panels(height=0.9 + 0.47 * len(_STEPS))
-    axis, server, last = axes[0, 0], len(_LANES) - 1, len(_STEPS) + 0.5
-    axis.set_axis_off()
-    axis.set_xlim(-0.5, server + 0.5)
-    axis.set_ylim(last, -1.35)
-    colours = [PALETTE[int(x == server)] for x in range(len(_LANES))]
-    round_box = {"boxstyle": "round,pad=0.35", "linewidth": 0.8}
-    paper = {**round_box, "facecolor": "#F4F6F8", "edgecolor": INK}
-    middle: dict[str, Any] = {"ha": "center", "va": "center"}
-    for x, (name, colour) in enumerate(zip(_LANES, colours, strict=True)):
-        axis.plot([x, x], [0.2, last], color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
-        box = {**round_box, "facecolor": colour, "edgecolor": colour}
-        axis.text(x, 0, name, color="white", fontsize=9.5, weight="bold", bbox=box, **middle)
-    axis.plot([-0.4, server - 0.6], [-0.55, -0.55], color=PALETTE[0], linewidth=2.5)
-    known = "share the key and the IDs of the people"
-    axis.text((server - 1) / 2, -0.95, known, color=INK, fontsize=9, **middle)
-    axis.text(server, -0.95, "has no key", color=INK, fontsize=9, **middle)
-    for row, (start, end, text) in enumerate(_STEPS, 1):
-        look = {"color": "#1F2933", "fontsize": 8, "bbox": paper, **middle}
-        if end is None:
-            axis.plot(start, row, "s", color=colours[start], markersize=8)
-            side, align = (-0.12, "right") if start == server else (0.12, "left")
-            axis.text(start + side, row, text, **{**look, "ha": align, "style": "italic"})
-        else:
-            arrow = {"arrowstyle": "-|>", "color": colours[start], "linewidth": 1.6, "shrinkA": 0}
-            axis.annotate("", (end, row), (start, row), arrowprops={**arrow, "shrinkB": 1})
-            axis.text((start + end) / 2, row, text, **look)
-    return picture
-
-
 def times(e: Evaluation, shown: Mapping[str, str]) -> Picture:
     """Draw the time of the protocol against some of its parameters, a panel each, two in a row.
 

@@ -404,7 +404,6 @@ def known_answers(e: Evaluation, data: str = "label") -> pd.DataFrame:
         value, i = part.groupby("metric").value.mean(), passed(part)
         people = int(part.people.iloc[0])
         rows[n] = {
-            "smallest share f (q = 2)": value["share_known"],
             "deceived (%)": i.mean,
             "low": i.low,
             "high": i.high,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -211,30 +210,12 @@ def noise(e: Evaluation) -> Any:
     return overviews.table(rows)[[*names.values()]].sort_index()
 
 
-def _beside(e: Evaluation, block: str) -> str:
-    """Write a block of a printed table: printed, ours, and the verdict."""
-    where = e.entries.tables[block].where.partition(", ")[2]  # of Table 9, what is changed
-    head = f"By the {where}:\n\n" if block.startswith("t9.") else ""
-    return head + pages.comparison_table(e.claims, block)
-
-
-#: the printed tables: their blocks, and what they hold
-_PRINTED = {
-    "8": ("t8", "Accuracy of the models on rows that the sample leaves out."),
-    "5": ("t5", "Accuracy and AUC with honest sellers."),
-    "6": ("t6 t6s", "With one redundant party of five, and its share of the money (RPSP)."),
-    "7": ("t7 t7s", "With one free-rider of five, and its share of the money (FRSP)."),
-    "9": ("t9.movies t9.candidates t9.features t9.high t9.redundant t9.free-riders",
-          "One parameter changed at a time, FIX with 2α."),
-}  # fmt: skip
-
 PAGE = pages.Page(Evaluation)
 PAGE.add(lambda e: pages.choices("fedvalue"), "What the paper leaves open")
 PAGE.add(sizes, "Sizes of the values")
-for _number, (_blocks, _words) in _PRINTED.items():
-    for _k, _block in enumerate(_blocks.split()):
-        PAGE.add(
-            partial(_beside, block=_block), *(("", "") if _k else (f"Table {_number}", _words))
-        )
+PAGE.printed(
+    "t8", "t5", "t6", "t6s", "t7", "t7s", "t9.movies", "t9.candidates", "t9.features", "t9.high",
+    "t9.redundant", "t9.free-riders",
+)  # fmt: skip
 PAGE.add(noise, "Leaks and defences")
 every = PAGE.every
