@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "HEAT", "INK", "MARKERS", "PALETTE", "Picture", "Shown", "bars_with_errors",
     "circles_of_clients",
-    "curves_with_bands", "dots_of_clients", "dots_with_intervals", "error_against_evaluations",
+    "curves_with_bands", "dots_with_intervals", "error_against_evaluations",
     "finder", "finish", "forests", "lines", "logarithmic", "looks", "panels", "quote",
     "scatter_estimates", "slider", "stacked", "table",
 ]  # fmt: skip
@@ -114,40 +114,6 @@ def circles_of_clients(
         axis.set_title(title, color=INK, fontsize=10)
         below = "client" if place >= len(tables) - columns else ""
         finish(axis, below, "" if place % columns else "class", handles if special else [])
-    return picture
-
-
-def dots_of_clients(
-    values: Mapping[str, ArrayLike],
-    kinds: Sequence[str],
-    *,
-    ylabel: str,
-    level: float | None = None,
-) -> Picture:
-    """Draw one dot per client, [clients] by the title of a panel; kinds differ in colour and
-    marker.
-
-    `ylabel` is quantity and unit; `level` is a horizontal line, such as the weight of everybody
-    alike.
-    """
-    drawn = {title: np.asarray(heights, dtype=float) for title, heights in values.items()}
-    names = np.asarray(kinds)
-    picture, axes, columns = grid(len(drawn), 4, 0.7, 2.2)
-    for place, (axis, (title, heights)) in enumerate(zip(axes, drawn.items(), strict=True)):
-        handles = []
-        for j, kind in enumerate(dict.fromkeys(kinds)):
-            at = np.flatnonzero(names == kind)
-            look = {
-                "color": PALETTE[j % len(PALETTE)], "marker": MARKERS[j % len(MARKERS)],
-                "linestyle": "none",
-            }  # fmt: skip
-            handles += axis.plot(at, heights[at], markersize=3.5, label=kind, **look)
-        if level is not None:
-            axis.axhline(level, color=INK, linewidth=0.8, linestyle="--")
-        axis.set_title(title, color=INK, fontsize=10)
-        last_row, first = place >= len(drawn) - columns, place % columns == 0
-        shown = handles if len(handles) > 1 else []  # one kind needs no legend
-        finish(axis, "client" if last_row else "", ylabel if first else "", shown)
     return picture
 
 
@@ -251,17 +217,22 @@ def lines(
     *,
     hollow: Container[str] = (),
     second: Container[str] = (),
+    printed: Mapping[str, float] | None = None,
     level: float | None = None,
 ) -> None:
     """Draw means with their intervals on an axis, a named line each from the top.
 
-    `hollow` ones are open, the `second` ones have the second colour; `level` is a vertical line.
+    `hollow` ones are open, the `second` ones have a second colour, `printed` numbers are hollow
+    diamonds; `level` is a vertical line.
     """
+    diamond: dict[str, Any] = {"mec": PALETTE[1], "mfc": "none", "mew": 1.5, "markersize": 7}
     for row, (name, cut) in enumerate(cuts.items()):
-        colour = PALETTE[name in second]
+        colour = PALETTE[(6 if printed else 1) if name in second else 0]
         face = "none" if name in hollow else colour
         axis.plot([cut.low, cut.high], [row, row], color=colour, linewidth=1.6)
         axis.plot(cut.mean, row, "o", color=colour, markerfacecolor=face, markersize=4.5)
+        if printed:
+            axis.plot(printed[name], row, "D", **diamond)
     if level is not None:
         axis.axvline(level, color=INK, linewidth=1)
     axis.set_yticks(range(len(cuts)), [*cuts])
@@ -329,13 +300,9 @@ def stacked(counts: DataFrame, parts: Mapping[str, tuple[str, int]], xlabel: str
     starts = shares.cumsum(axis=1) - shares
     for part, (words, colour) in parts.items():
         look: dict[str, Any] = {"color": PALETTE[colour], "label": words, "height": 0.66}
-        axis.barh(list(shares.index), shares[part], left=starts[part], **look)
-        for row, (start, width, count) in enumerate(
-            zip(starts[part], shares[part], counts[part], strict=True)
-        ):
-            if width > 4:
-                middle = start + width / 2
-                axis.text(middle, row, count, ha="center", va="center", fontsize=9, color="black")
+        bars = axis.barh(list(shares.index), shares[part], left=starts[part], **look)
+        there = counts[part].astype(str).where(shares[part] > 4, "")
+        axis.bar_label(bars, list(there), label_type="center", fontsize=9, color="black")
     axis.invert_yaxis()
     axis.grid(False, axis="y")
     axis.set_xlabel(xlabel, color=INK)

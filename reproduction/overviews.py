@@ -192,11 +192,3 @@ def gains(wide: pd.DataFrame, reference: str) -> pd.DataFrame:
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["gain", "low", "high", "seeds"])
     table["p"] = holm(p_values) if others else []
     return table
-
-
-def means(
-    wide: pd.DataFrame, interval: Callable[[pd.Series], Interval], count: str
-) -> pd.DataFrame:
-    """Mean of every column with its interval: columns mean, low, high, and `count` of how many."""
-    rows = {column: astuple(interval(wide[column])) for column in wide}
-    return pd.DataFrame(rows, index=["mean", "low", "high", count]).T

@@ -274,37 +274,17 @@ def bars(report: Report) -> Picture:
     return plots.stacked(counts, v.LOOKS, "share of the paper's findings, %")
 
 
-#: what each rule is called in the policy, and when a claim holds by it
-RULES = {
-    "value": ("T3, printed values", "the interval of ours minus printed lies within the margin"),
-    "place": ("T3, places", "the row is as far from the mean of the others as printed"),
-    "never": ("T3, none", "none of ten seeds or more has any; it fails if too many have some"),
-    "ordering": ("T4, orderings", "one method is ahead of another; a printed size by T3"),
-    "slope": ("T5, slopes", "the line through the settings goes the printed way"),
-    "mean_gain": ("T5, pooled differences", "the same, in the mean of all settings"),
-    "at_least": ("T5, bounds", "our interval is on the right side of the bound"),
-    "at_most": ("T5, bounds", "our interval is on the right side of the bound"),
-    "best_share": ("T5, bounds", "by the means it is the best row in more settings than the bound"),
-    "rank_agreement": ("T6, rankings", "the order of the rows is the paper's"),
-    "concordance": ("T6, rankings", "the order of the rows is the same in all columns"),
-}
-
-
 def rules(report: Report) -> plots.Shown:
-    """Show the rules by which claims were judged."""
-    judged = report.judged
-    names = judged["rule"].str.split(" ").str[0]
-    rows = {
-        f"{name} ({called})": {
-            "holds if": holds,
-            "judged claims": int((names == name).sum()),
-            "of them after the runs": int((judged[names == name]["after_runs"] != "").sum()),
-        }
-        for name, (called, holds) in RULES.items()
-    }
+    """Show how many claims were judged by each rule."""
+    judged = report.judged.assign(rule=report.judged["rule"].str.split(" ").str[0])
+    later = judged[judged["after_runs"] != ""]
+    counts = {"judged claims": judged["rule"], "of them after the runs": later["rule"]}
     return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
-        "The rules by which claims were judged, as a claim names them and as the policy does; how "
-        "many claims each judged, and how many of these were written or changed after the runs.",
-        cards=True,
+        pd.DataFrame({name: rows.value_counts() for name, rows in counts.items()})
+        .fillna(0)
+        .astype(int)
+        .sort_values("judged claims", ascending=False)
+        .rename_axis(None),
+        "The rules by which claims were judged, as a claim and the policy name them; how many "
+        "claims each judged, and how many of these were written or changed after the runs.",
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -175,16 +176,38 @@ class Page:
 
         return declare
 
+    def printed(self, *tables: str) -> None:
+        """Add tables of the paper by their ids, cell by cell; parts of one stand below each other.
+
+        Shown are columns of which some cell is judged.
+        """
+        for number, parts in itertools.groupby(tables, lambda table: table[1]):
+            for k, part in enumerate(parts):
+                title = "" if k else f"Table {number}, cell by cell"
+                self.add(partial(_cells, table=part), title)
+
     def every(self, records: str = "paper") -> Iterator[tuple[str, str, Any]]:
         """List title, words, and table or figure."""
         e = self.evaluation(records)
         return ((title, words, show(e)) for title, words, show in self.parts)
 
 
+def _cells(e: Any, table: str) -> str:
+    """Write a printed table of an evaluation's paper: printed, ours, and the verdict."""
+    claims = e.claims[[c.place.get("table") == table for c in e.claims.entry]]
+    places = [{**c.place, "row": ""} for c in claims.entry]
+    judged = [place for place, x in zip(places, claims.verdict, strict=True) if x not in v.UNJUDGED]
+    head = f"{e.entries.tables[table].where}: printed, ours, and the verdict.\n\n"
+    return head + comparison_table(claims[[place in judged for place in places]], table)
+
+
 def main_claims(
     judged: pd.DataFrame, claims: Mapping[str, tuple[str, str, str]]
 ) -> tuple[pd.DataFrame, dict[str, str]]:
-    """Return a table of claims, by name in words, as printed and as ours, and its marks told."""
+    """Return a table of claims, by name in words, as printed and as ours.
+
+    Beside it what its caption says: the marks of the verdicts, and how many seeds there are.
+    """
     rows = {
         words: {
             "paper": printed,
@@ -193,7 +216,10 @@ def main_claims(
         }
         for name, (words, printed, ours) in claims.items()
     }
-    return overviews.table(rows), {"marks": marks_told(judged.loc[[*claims]])}
+    told = judged.loc[[*claims]]
+    return overviews.table(rows), {
+        "marks": marks_told(told), "seeds": overviews.seeds_told(told.seeds),
+    }  # fmt: skip
 
 
 def show(paper: str, every: Iterable[tuple[str, str, Any]]) -> None:
@@ -358,14 +384,12 @@ def by_declaration(frame: pd.DataFrame) -> pd.DataFrame:
 
     Index verdicts with their icons; columns before the runs, after the runs, by construction.
     """
-    given, later = frame["by_construction"].astype(bool), frame["after_runs"] != ""
-    parts = {
-        "before the runs": ~given & ~later, "after the runs": ~given & later,
-        "by construction": given,
-    }  # fmt: skip
-    counts = {name: frame[part]["verdict"].value_counts() for name, part in parts.items()}
-    table = pd.DataFrame(counts).reindex(list(v.VERDICTS)).fillna(0).astype(int)
-    return table[table.any(axis=1)].rename(index=v.verdict_text).rename_axis(None)
+    when = frame["after_runs"].ne("").map({False: "before the runs", True: "after the runs"})
+    when = when.mask(frame["by_construction"].astype(bool), "by construction")
+    columns = ["before the runs", "after the runs", "by construction"]
+    counts = pd.crosstab(frame["verdict"], when).reindex(columns=columns, fill_value=0)
+    told = [verdict for verdict in v.VERDICTS if verdict in counts.index]
+    return counts.loc[told].rename(index=v.verdict_text).rename_axis(index=None, columns=None)
 
 
 def by_finding(frame: pd.DataFrame) -> pd.DataFrame:
@@ -431,20 +455,6 @@ def readings(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFra
         })  # fmt: skip
     table: pd.DataFrame = pd.DataFrame(lines)
     return table.set_index("choice")
-
-
-def other_choices(claims: Claims, store: Store, profile: str = "paper") -> Shown:
-    """Show the verdicts of a paper's claims under each other choice."""
-    found = readings(claims, store, profile).rename(columns={"claims judged under both": "claims"})
-    found = found[found["claims"] > 0]
-    return widgets.table(
-        found[["other", "admissible", "claims", "moved", "turned"]],
-        "The other choices that are run. Counted are claims that are judged under "
-        "both and rest on other records; moved are those with another verdict, turned those that "
-        "hold under one choice and fail under the other. Admissible is what the paper's words "
-        "allow. Intervals are over seeds.",
-        cards=True,
-    )
 
 
 def planned() -> pd.DataFrame:

@@ -100,8 +100,8 @@ def test_who_is_most_accurate_turns_on_the_learning_rate(evaluation):
 
 def test_scores_find_liars_and_weights_shut_out_honest_clients(evaluation):
     weights = {change: evaluation.weights(change) for change in findings.LOST}
-    iid = {change: cut["zero weight, iid (%)"] for change, cut in weights.items()}
-    skewed = {change: cut["zero weight, skewed (%)"] for change, cut in weights.items()}
+    iid = {change: cut["iid"] for change, cut in weights.items()}
+    skewed = {change: cut["skewed"] for change, cut in weights.items()}
     here, rational, gaussian, angle, few, slow = iid.values()
     assert rational.high < 10 < 30 < here.low < here.high < gaussian.low
     assert max(angle.high, few.high) < here.low

@@ -48,9 +48,6 @@ def every_picture(tidy: pd.DataFrame) -> dict[str, plots.Picture]:
         "error": plots.error_against_evaluations(tidy, exact=1024),
         "curves": plots.curves_with_bands(tidy, "evaluations", "error", "estimator"),
         "dots": plots.dots_with_intervals(table, xlabel="accuracy (%)"),
-        "client dots": plots.dots_of_clients(
-            {"a": [1, 2], "b": [3, 1]}, ["x", "y"], ylabel="weight (%)"
-        ),
         "circles": plots.circles_of_clients({"a": [[3, 0], [0, 2]], "b": [[1, 1], [9, 0]]}, 1),
         "bars": plots.bars_with_errors(values, {"Shapley": [0.01, np.nan]}, names=["A", "B"]),
         "scatter": plots.scatter_estimates([1.0, 2.0], {"x": [1.1, 1.8]}),
@@ -319,12 +316,6 @@ def test_heads_of_a_table_are_text_as_its_cells_are() -> None:
     assert "<th>v &lt; w</th>" in html
     assert "<th>&lt;b&gt;</th>" in html
     assert "i &amp; j" in html
-
-
-def test_more_kinds_than_colours_are_drawn() -> None:
-    kinds = list("abcdefghijkl")
-    (axis,) = plots.dots_of_clients({"m": np.arange(12)}, kinds, ylabel="y").axes
-    assert len(axis.lines) == 12
 
 
 def test_a_finder_is_a_table_without_script_and_escapes_what_it_shows() -> None:

@@ -12,7 +12,7 @@ __all__, __getattr__ = lazy(
     {
         "federations": "SCENARIOS Scenario plant",
         "experiments": "scenarios",
-        "measures": "BETTER MEASURES board interval measure ranking summary",
+        "measures": "BETTER MEASURES board interval measure summary",
         "comparison": "Entered measures_of run",
     },
 )

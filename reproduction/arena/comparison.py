@@ -13,7 +13,7 @@ from fedkit.checks import choice, one_line
 from fedkit.extras import bar
 from reproduction.arena import experiments
 from reproduction.arena.federations import SCENARIOS, Scenario
-from reproduction.arena.measures import board, measure_all, shared
+from reproduction.arena.measures import board, measure_all
 from reproduction.arena.rows import method_result, truth_result
 from reproduction.experiments import get
 from reproduction.records import Cell, Store
@@ -33,7 +33,6 @@ class Entered:
     # dataset, scenario, seed, role, and what is known of a client: quality, bad, group,
     # retraining.accuracy, retraining.loss and their standard errors
     truths: pd.DataFrame
-    failures: dict[str, str]  # of each method on record that lacks what others have run
 
     def board(self) -> pd.DataFrame:
         """One row per method, one column per measure: means over scenarios."""
@@ -41,9 +40,8 @@ class Entered:
 
 
 def _frames(
-    profile: str, found: dict[str, dict[Place, Result]], truths: dict[Place, Result],
-    failures: dict[str, str],
-) -> Entered:  # fmt: skip
+    profile: str, found: dict[str, dict[Place, Result]], truths: dict[Place, Result]
+) -> Entered:
     rows = {
         (s.dataset, s.scenario, seed, name): result
         for name, results in found.items()
@@ -65,7 +63,7 @@ def _frames(
     ]
     return Entered(
         profile, pd.DataFrame(values, columns=columns), measure_all(rows, known),
-        pd.concat(told, ignore_index=True) if told else pd.DataFrame(), failures,
+        pd.concat(told, ignore_index=True) if told else pd.DataFrame(),
     )  # fmt: skip
 
 
@@ -119,14 +117,11 @@ def run(
             else:
                 results = [method_result(method, s, seed) for seed in of]
             found[name] |= {(s, seed): result for seed, result in zip(of, results, strict=True)}
-    return _frames(profile, found, truths, {})
+    return _frames(profile, found, truths)
 
 
 def measures_of(store: Store, profile: str = "paper") -> Entered:
-    """Measure what is on record, entries (``method@commit``) included, on what all have in common.
-
-    Among the failures are rows and entries that lack what most of the others have run.
-    """
+    """Measure what is on record, entries (``method@commit``) included."""
 
     def read(experiment: str) -> Iterable[tuple[str, Place, Result]]:
         for record in store.records(profile, "arena", experiment):
@@ -143,11 +138,5 @@ def measures_of(store: Store, profile: str = "paper") -> Entered:
         for name, place, result in read(experiment):
             if place in truths:
                 found.setdefault(name, {})[place] = result
-    common, lacking = shared(found)
     order = [m for m in METHODS if m in found] + [m for m in found if m not in METHODS]
-    kept = {
-        m: {place: result for place, result in found[m].items() if place in common}
-        for m in order
-        if m not in lacking
-    }
-    return _frames(profile, kept, truths, lacking)
+    return _frames(profile, {m: found[m] for m in order}, truths)

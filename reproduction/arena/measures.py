@@ -7,11 +7,10 @@ NaN, and so is fairness where nothing positive is paid.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Hashable, Mapping
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +22,9 @@ from fedkit.intervals import Interval, bounded_interval, finite, mean_interval
 from fedkit.methods.fedccea import contribution_index
 from reproduction.arena.federations import SKEWED
 from reproduction.common import chance_above
-from reproduction.overviews import gains, means
+from reproduction.overviews import gains
 
 FloatArray = npt.NDArray[np.float64]
-P = TypeVar("P", bound=Hashable)
 Result = Mapping[str, Any]
 
 _TABLE = pd.read_csv(Path(__file__).with_name("measures.csv"), index_col="measure")
@@ -137,29 +135,18 @@ def measure_all(
     )
 
 
-def shared(places: Mapping[str, Collection[P]]) -> tuple[set[P], dict[str, str]]:
-    """What more than half of the methods have run, and a sentence for each that lacks some of it.
-
-    `places` are federations and seeds of each method: means over different ones are not to be
-    compared.  Where no place has a majority, the first method's count.
-    """
-    heard = Counter(place for mine in places.values() for place in set(mine))
-    common = {place for place, times in heard.items() if 2 * times > len(places)}
-    common = common or set(next(iter(places.values()), ()))
-    lacking = {m: len(common - set(mine)) for m, mine in places.items()}
-    return common, {
-        m: f"{m} lacks {n} of {len(common)} federations and seeds that others have run, "
-        "and is left out"
-        for m, n in lacking.items()
-        if n
-    }
-
-
 def _comparable(frame: pd.DataFrame) -> pd.DataFrame:
-    """Methods that have run everywhere, on what they have in common."""
-    places = frame.groupby(["dataset", "scenario", "seed"]).ngroup()
-    common, out = shared({m: set(of) for m, of in places.groupby(frame.method, sort=False)})
-    return frame[places.isin(common) & ~frame.method.isin(out)]
+    """Methods that have run wherever most have, on these federations and seeds alone.
+
+    Means over different ones are not to be compared.  Where none has a majority, those of the first
+    method count.
+    """
+    place = frame.groupby(["dataset", "scenario", "seed"]).ngroup()
+    ran = pd.crosstab(place, frame.method) > 0
+    common = ran.mean(axis=1) > 0.5
+    if not common.any():
+        common = ran[frame.method.iloc[0]]
+    return frame[place.map(common) & frame.method.map(ran[common].all())]
 
 
 def _by_unit(frame: pd.DataFrame, name: str) -> pd.DataFrame:
@@ -195,7 +182,8 @@ def summary(frame: pd.DataFrame, name: str, reference: str = "random") -> pd.Dat
     Stability has no reference.
     """
     wide = _by_unit(frame, name)
-    table = means(wide, partial(interval, name), "units")
+    rows = {method: astuple(interval(name, wide[method])) for method in wide}
+    table = pd.DataFrame.from_dict(rows, "index", columns=["mean", "low", "high", "units"])
     if reference != "random":
         choice("reference", reference, list(wide))
     if reference in wide and not name.startswith("stability"):
@@ -203,21 +191,6 @@ def summary(frame: pd.DataFrame, name: str, reference: str = "random") -> pd.Dat
         table[["gain", "gain low", "gain high", "p"]] = against[["gain", "low", "high", "p"]]
     best = _merit(name, table["mean"]).sort_values(ascending=False, kind="stable")
     return table.loc[best.index]
-
-
-def ranking(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    """Say how far the order of the methods hangs on single scenarios (or seeds of a single one).
-
-    Index: what is left out; columns ``agreement`` (tau-b of the order of all methods with that from
-    all federations) and ``first`` (the best method without it).
-    """
-    wide = _by_unit(frame, name).dropna(axis=1)
-    whole = _merit(name, wide.mean())
-    rows = {}
-    for left in wide.index if len(wide) > 1 else []:
-        rest = _merit(name, wide.drop(index=[left]).mean())
-        rows[str(left)] = [agreement(rest, whole), str(rest.idxmax())]
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["agreement", "first"])
 
 
 def board(frame: pd.DataFrame) -> pd.DataFrame:

@@ -9,12 +9,11 @@ from typing import Any
 import pandas as pd
 
 from fedkit.arena import METHODS, sees
-from fedkit.intervals import paired_interval
 from reproduction import ROOT, overviews
 from reproduction.arena import findings
 from reproduction.arena.federations import SCENARIOS
 from reproduction.arena.findings import LABELS, MAIN, TAKEN, Evidence
-from reproduction.arena.measures import MEASURES, interval, ranking, summary
+from reproduction.arena.measures import MEASURES, summary
 from reproduction.tables import Page, captioned
 
 STAR = "means with 95% intervals; a star: unlike random values, Holm-corrected, p < 0.05"
@@ -166,23 +165,6 @@ def known(e: Evidence) -> Any:
     return findings.known(e).rename_axis(None)
 
 
-@PAGE.table()
-def seeds(e: Evidence) -> Any:
-    """Agreement with retraining by accuracy, by methods that train with the truth's seed and
-    with another one, means over federations (both data sets, two seeds of each) with 95%
-    intervals. No loss by another seed can be made out.
-    """
-    both, shown = findings.other_seed(e), {}
-    for method in both["value"]:
-        then, now = both["value"][method], both["agreement"][method]
-        shown[LABELS[method]] = {
-            "the truth's seed": interval("fidelity.retraining", then).text(),
-            "another seed": interval("fidelity.retraining", now).text(),
-            "difference": paired_interval((now - then).to_numpy()).text(signed=True),
-        }
-    return overviews.table(shown)
-
-
 @PAGE.table("Fidelity")
 def fidelity(e: Evidence) -> Any:
     """Kendall's tau-b: {star}."""
@@ -208,30 +190,10 @@ def detection_by_federation(e: Evidence) -> Any:
     return by_federation(e, "detection").round(2)
 
 
-@PAGE.table()
-def alarms(e: Evidence) -> Any:
-    """Share of sound clients whose value is below zero: the false alarms of expelling by the sign.
-    A method whose values are never negative has none, and finds nobody.
-    """
-    return by_federation(e, "detection.alarm").round(2)
-
-
 @PAGE.table("What acting on values is worth")
 def worth(e: Evidence) -> Any:
     """Points of test accuracy: {star}."""
     return kind(e, "worth"), {"star": STAR}
-
-
-@PAGE.table(decimals=1)
-def selection(e: Evidence) -> Any:
-    """Accuracy of the upper half alone, less everybody's, in points."""
-    return by_federation(e, "worth.selection").round(1)
-
-
-@PAGE.table(decimals=1)
-def removal(e: Evidence) -> Any:
-    """Accuracy without the worst fifth, less that without the best, in points."""
-    return by_federation(e, "worth.removal").round(1)
 
 
 @PAGE.table("Weights", decimals=1)
@@ -273,23 +235,6 @@ def stability(e: Evidence) -> Any:
     stable.
     """
     return kind(e, "stability")
-
-
-@PAGE.table("Without one federation", cards=True)
-def left_out(e: Evidence) -> Any:
-    """How far the order of the methods changes when one federation is left out (Kendall's tau-b
-    with the order from all), and the methods that can then be first.
-    """
-    rows: dict[str, dict[str, Any]] = {}
-    for measure in ("fidelity.rounds", "fidelity.retraining", "detection", "worth.removal"):
-        exact = ("exact", "exact-loss") if measure == "fidelity.rounds" else ()  # by construction
-        found = ranking(e.measures[~e.measures.method.isin(exact)], measure)
-        rows[MEASURES[measure].split(" (")[0]] = {
-            "least agreement": found.agreement.min(),
-            "when this is left out": found.agreement.idxmin(),
-            "first without any one": ", ".join(sorted({LABELS[m] for m in found["first"]})),
-        }
-    return overviews.table(rows)
 
 
 @PAGE.table(

@@ -14,7 +14,7 @@ from reproduction.fedccea import experiments as given
 from reproduction.fedccea import findings
 from reproduction.fedccea.experiments import DATA, DISTRIBUTIONS, FITS, LABELS, METHODS
 from reproduction.fedccea.findings import RUN, Evaluation, intervals, of, wide
-from reproduction.figures import MARKERS, curves_with_bands, forests, looks
+from reproduction.figures import curves_with_bands, forests, looks
 from reproduction.overviews import where
 
 if TYPE_CHECKING:
@@ -180,11 +180,10 @@ def chance_leads(e: Evaluation) -> Picture:
 def unseen(e: Evaluation) -> Picture:
     """Draw what sizes explain of unseen simulations, and how two halves agree."""
     clean, series = e.runs.query("noise == 'none'"), {}
-    unseen = findings.explained()["out of sample"]
-    for name, shown in findings.agreeing().items():
-        r2 = intervals(clean, {"out-of-sample R²": unseen[name]}, (-np.inf, 1))
-        rank = intervals(clean, {"two halves agree": shown["two halves"]}, (-1, 1))
-        series[name] = pd.concat([r2, rank]).swaplevel()
+    for m, end in (("fedccea", ""), ("connected", ".connected"), ("same_round", ".same_round")):
+        r2 = intervals(clean, {"out-of-sample R²": f"unseen.{m}"}, (-np.inf, 1))
+        rank = intervals(clean, {"two halves agree": f"rank.0.5{end}"}, (-1, 1))
+        series[LABELS[m]] = pd.concat([r2, rank]).swaplevel()
     return forests(series, "R², and rank correlation")
 
 
@@ -201,23 +200,3 @@ def dealt(e: Evaluation) -> Picture:
     }
     shown["amounts alone"] = "area.amounts"
     return forests({"": intervals(e.deals, shown)}, "area (points)", columns=2)
-
-
-def budgets(e: Evaluation) -> Picture:
-    """Draw the chance by the data trained, after parts of the budget."""
-    means = e.runs.query("noise == 'label-40'").groupby(RUN[:2], sort=False).mean()
-    picture, axes = panels(2, 3, height=5.2, share_y=True)
-    place: Any
-    for axis, (place, row) in zip(axes.flat, means.iterrows(), strict=True):
-        axis.axhline(0.5, color=INK, linewidth=0.9)
-        drawn = axis.plot(row["trained.loo"], row["auc.loo"], "D", color=PALETTE[3], label="LOO")
-        for k, m in enumerate(("fedccea", "connected", "tmc-sv")):
-            keys = [*(f".{share:g}" for share in given.PARTS), ""]
-            cost, reached = ([row[f"{x}.{m}{key}"] for key in keys] for x in ("trained", "auc"))
-            look = {"color": PALETTE[k], "marker": MARKERS[k], "markersize": 4}
-            drawn += axis.plot(cost, reached, "-", label=LABELS[m], **look)
-        axis.set_title(given.setting_name(*place).replace(", ", "\n"))
-        xlabel = "federations with all data" if axis in axes[1] else ""
-        finish(axis, xlabel, "chance" if axis in axes[:, 0] else "", drawn)
-        axis.title.set_fontsize(8.5)
-    return picture

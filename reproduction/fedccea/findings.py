@@ -214,20 +214,6 @@ def mean_deals(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{name: table[each].mean(axis=1) for name, each in deals.items()})
 
 
-def errors(table: pd.DataFrame) -> pd.DataFrame:
-    """Error of the AAM beside that of the round's mean, and in how many seeds chance does worse."""
-    rows = {
-        name: {
-            "error of the round's mean (points)": seeds["round_error"].mean(),
-            "error of the AAM (points)": seeds["aam_error"].mean(),
-            "rounds that take off (share)": seeds["falling"].mean(),
-            "more than chance (seeds)": f"{(seeds['explained.p'] <= 0.05).sum()} of {len(seeds)}",
-        }
-        for name, seeds in settings(table)
-    }
-    return overviews.table(rows)
-
-
 def compared(table: pd.DataFrame) -> pd.DataFrame:
     """Keep the noisy runs that have a clean one beside them, for every method."""
     noisy = table[table.index.get_level_values("noise") != "none"]
@@ -397,7 +383,6 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "cc-unseen-rival": f"{100 * means['unseen.same_round'].max():.0f}",
         "cc-half-most": f"{clean['rank.0.5'].max():.2f}",
         "cc-half-nodes": f"{clean['rank.0.5.connected'].max():.2f}",
-        "cc-full-hours": _hours(e),
         **{f"cc-crossed-{m}": crossed(e, m, "label-40") for m in ("loo", "tmc-sv", "fedccea")},
         **_of_rounds(e),
     }
@@ -429,17 +414,6 @@ def _of_rounds(e: Evaluation) -> dict[str, str]:
         values = where(clean, metric=metric).sort_values("seed").value
         found[f"cc-{name}"] = ", ".join(f"{x:.0f}" for x in values)
     return found
-
-
-def _hours(e: Evaluation) -> str:
-    """How long 100 simulations with all data take, by the trainings that are on record."""
-    # a simulation uses half of the data, and trainings of several seeds ran side by side
-    took = [
-        record.manifest["seconds"] / len(record.cell.seeds)
-        for record in e.store.records(e.records, "fedccea", "learning")
-        if record.cell.settings["dataset"] == "mnist" and not record.cell.settings["samples"]
-    ]
-    return f"{100 * 0.5 * float(np.mean(took)) / 3600:.1f}" if took else "an unknown number of"
 
 
 def numbers(e: Evaluation) -> dict[str, Any]:
@@ -476,19 +450,10 @@ def our_number(claim: Any) -> str:
 
 # What the figures and tables show
 
-PARTS_OF_FITS = {
-    "0.1": "two tenths", "0.25": "two quarters", "0.5": "two halves", "seeds": "all, two starts",
-}  # fmt: skip
-
 
 def of(metric: str, shown: Iterable[str] = RANKED) -> dict[str, str]:
     """Name a metric of some methods by their labels."""
     return {LABELS[m]: f"{metric}.{m}" for m in shown}
-
-
-def beyond_random(metric: str) -> dict[str, tuple[str, str]]:
-    """Name how much more of a metric a ranking has than random clients."""
-    return {LABELS[m]: (f"{metric}.{m}", f"{metric}.random") for m in RANKED}
 
 
 def over_retrained(metric: str) -> dict[str, tuple[str, str]]:
@@ -496,25 +461,4 @@ def over_retrained(metric: str) -> dict[str, tuple[str, str]]:
     return {
         f"{LABELS[a]}\nover {LABELS[b]}": (f"{metric}.{a}", f"{metric}.{b}")
         for a, b in product(FITS, ("tmc-sv", "loo"))
-    }
-
-
-def explained() -> dict[str, dict[str, str]]:
-    """Name the shares of the variance that sizes explain, in and out of the sample."""
-    inside = {LABELS[m]: f"explained.{m}" for m in ("connected", "adam", "same_round")}
-    return {
-        "in the sample": {LABELS["fedccea"]: "explained", **inside},
-        "in the sample, by chance": {LABELS["fedccea"]: "explained.chance"},
-        "out of sample": of("unseen", ("fedccea", "connected", "same_round")),
-    }
-
-
-def agreeing() -> dict[str, dict[str, str]]:
-    """Name how two fits agree, by the part of the simulations that each has."""
-    return {
-        LABELS[m]: {
-            words: f"rank.{part}{'' if m == 'fedccea' else f'.{m}'}"
-            for part, words in PARTS_OF_FITS.items()
-        }
-        for m in ("fedccea", "connected", "same_round")
     }

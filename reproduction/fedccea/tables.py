@@ -12,7 +12,7 @@ from reproduction import overviews
 from reproduction import tables as pages
 from reproduction.fedccea import figures, findings
 from reproduction.fedccea.experiments import LABELS, METHODS, PARTIAL, WALKS
-from reproduction.fedccea.findings import Evaluation, as_text, intervals, of, reduced_claims
+from reproduction.fedccea.findings import Evaluation, as_text, intervals, of
 from reproduction.overviews import measured
 
 TOLD = "Means of three seeds with 95% intervals, 300 samples per client"
@@ -23,21 +23,6 @@ every = PAGE.every
 
 def _side_by_side(parts: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dict[str, str]]:
     return pd.concat(parts, axis=1), {"told": TOLD}
-
-
-def _found(e: Evaluation, parts: Mapping[str, tuple[str, float]], *, pooled: bool = False) -> Any:
-    """Who finds noisy clients, by title a metric and the least that it can be."""
-    noisy = findings.compared(e.runs)
-    return _side_by_side({
-        title: as_text(intervals(noisy, of(metric, METHODS), (least, 1), pooled=pooled), 2)
-        for title, (metric, least) in parts.items()
-    })  # fmt: skip
-
-
-def _shares(e: Evaluation, parts: Mapping[str, Mapping[str, str]]) -> Any:
-    return _side_by_side(
-        {t: as_text(intervals(e.runs, shown, (-np.inf, 1)), 2) for t, shown in parts.items()}
-    )
 
 
 @pages.captioned(cards=True)
@@ -73,7 +58,6 @@ def rivals(e: Evaluation) -> Any:
 
 
 PAGE.add(lambda e: pages.choices("fedccea"), "What the paper leaves open")
-PAGE.add(lambda e: pages.other_choices(reduced_claims(), e.store, "laptop"))
 PAGE.add(
     figures.learning,
     "Is the federation trained?",
@@ -87,38 +71,6 @@ PAGE.add(
     "Contribution indices in falling order, clean clients, 300 samples each; means with 95% "
     "bands (the paper's Figures 4, 11 and 12).",
 )
-
-
-@PAGE.table()
-def zeros(e: Evaluation) -> Any:
-    """How many of twenty clients have index zero, in each of three seeds (the paper, MNIST
-    strong non-IID: FedCCEA none, TMC-SV 11, LOO 1). Clean clients. By Adam a weight below a
-    thousandth of the mean counts as zero.
-    """
-    clean = findings.seed_table(e.excluded).query("noise == 'none'")
-    counted = {
-        LABELS[m]: {
-            name: ", ".join(f"{x:.0f}" for x in seeds[f"zeros.{m}"].dropna()) or "–"
-            for name, seeds in findings.settings(clean)
-        }
-        for m in findings.EXCLUDED
-    }
-    return pd.DataFrame(counted)
-
-
-@PAGE.table(words="An index of zero is a noisy mean, or a weight, that was cut at zero.")
-def exclusions(e: Evaluation) -> Any:
-    """The figure in numbers, and the standard deviation of the index in units of an equal share.
-    Clean clients. {told}.
-    """
-    clean, spread = e.runs.query("noise == 'none'"), of("spread", (*METHODS, "adam"))
-    over = {LABELS[m]: (f"excluded.{m}", f"excluded.{m}.random") for m in (*METHODS, "adam")}
-    return _side_by_side(
-        {
-            "points over random clients out": as_text(intervals(clean, over)),
-            "spread of the index": as_text(intervals(clean, spread, (0, np.inf)), 2),
-        }
-    )
 
 
 @PAGE.table(
@@ -144,24 +96,12 @@ def areas(e: Evaluation) -> Any:
 )
 def ends(e: Evaluation) -> Any:
     """Points lost beyond random clients, and with these, every setting. {told}."""
-    ends = {"lowest 40%": "lost40", "highest 40%": "lost40.highest"}
-    parts = {
-        title: as_text(intervals(e.runs, findings.beyond_random(metric)))
-        for title, metric in ends.items()
-    }
+    parts = {}
+    for title, metric in (("lowest 40%", "lost40"), ("highest 40%", "lost40.highest")):
+        over = {label: (name, f"{metric}.random") for label, name in of(metric).items()}
+        parts[title] = as_text(intervals(e.runs, over))
     lost = intervals(e.runs, {"points lost": "lost40.random"}, (0, 100))
     return _side_by_side({**parts, "random 40%": as_text(lost)})
-
-
-@PAGE.table()
-def area_leads(e: Evaluation) -> Any:
-    """FedCCEA's lead in area over those who retrain, in points. {told}; the last rows are pooled: a
-    seed's mean over the settings of a row.
-    """
-    over = findings.over_retrained("area")
-    rows = [as_text(intervals(e.runs, over, pooled=pooled)) for pooled in (False, True)]
-    shown = pd.concat(rows).rename(columns=lambda name: name.replace("\n", " "))
-    return shown, {"told": TOLD}
 
 
 @PAGE.table(
@@ -198,32 +138,21 @@ PAGE.add(
 )
 
 
-@PAGE.table()
-def errors(e: Evaluation) -> Any:
-    """Root mean squared error on the simulations of the fit, beside what remains if every round
-    is predicted by its mean; the share of rounds whose a is negative, so that their data are
-    said to lower later accuracies; and the seeds whose permutation p-value is 0.05, the least
-    that 19 permutations can give (of fits to nothing one in twenty has it). Means of three
-    seeds.
-    """
-    return findings.errors(e.runs.query("noise in ['none', 'label-40']"))
-
-
 @PAGE.table(
     words="By chance: sizes and accuracies from different simulations. Out of sample: five-fold "
     "cross-validation over simulations; a negative R² is worse than the means of the rounds."
 )
 def explained(e: Evaluation) -> Any:
     """R² in the sample, by chance, and out of sample, every setting. {told}."""
-    return _shares(e, findings.explained())
-
-
-@PAGE.table("Do two fits agree?")
-def agreement(e: Evaluation) -> Any:
-    """Rank correlation of the weights of two fits, every setting. {told}."""
-    shown = findings.agreeing()
-    shown["with FedCCEA's weights"] = of("rank", ("connected", "adam", "same_round"))
-    return _shares(e, shown)
+    inside = of("explained", ("connected", "adam", "same_round"))
+    parts = {
+        "in the sample": {LABELS["fedccea"]: "explained", **inside},
+        "in the sample, by chance": {LABELS["fedccea"]: "explained.chance"},
+        "out of sample": of("unseen", ("fedccea", "connected", "same_round")),
+    }
+    return _side_by_side({
+        title: as_text(intervals(e.runs, shown, (-np.inf, 1)), 2) for title, shown in parts.items()
+    })  # fmt: skip
 
 
 @PAGE.table(
@@ -234,36 +163,20 @@ def agreement(e: Evaluation) -> Any:
 )
 def chances(e: Evaluation) -> Any:
     """Who finds the noisy clients, every kind of noise. {told}."""
-    clean = {"the same clients, all clean": ("clean", 0.0)}
-    return _found(e, {"chance with noise": ("auc", 0), **clean, "gain": ("gain", -1)})
-
-
-@PAGE.table()
-def pooled_chances(e: Evaluation) -> Any:
-    """The same, pooled. {told}."""
-    return _found(e, {"chance with noise": ("auc", 0), "gain": ("gain", -1)}, pooled=True)
-
-
-PAGE.add(
-    figures.budgets,
-    words="Chance that a clean client is above a noisy one by the data trained, in federations "
-    "with all data, after a quarter, half, three quarters and all of the budget, with 40% wrong "
-    "labels; LOO has one budget. Means of three seeds.",
-)
+    noisy, parts = findings.compared(e.runs), {
+        "chance with noise": ("auc", 0), "the same clients, all clean": ("clean", 0),
+        "gain": ("gain", -1),
+    }  # fmt: skip
+    return _side_by_side({
+        title: as_text(intervals(noisy, of(metric, METHODS), (least, 1)), 2)
+        for title, (metric, least) in parts.items()
+    })  # fmt: skip
 
 
 @PAGE.table(
     "Seconds",
-    "The paper's Table 2 compares one simulation of FedCCEA with the whole of its rivals.",
-    decimals=1,
-)
-def printed_times(e: Evaluation) -> Any:
-    """The paper's Table 2, its times for FedCCEA multiplied by 100 simulations."""
-    return findings.printed_times()
-
-
-@PAGE.table(
-    words="A simulation uses half of everybody's data on average, leave-one-out trains as often as "
+    "The paper's Table 2 compares one simulation of FedCCEA with the whole of its rivals. "
+    "A simulation uses half of everybody's data on average, leave-one-out trains as often as "
     "there are clients on all data, a walk of Monte Carlo half as often.",
     decimals=1,
 )
@@ -281,34 +194,12 @@ def measured_times(e: Evaluation) -> Any:
     "Claims on the reduced runs",
     "The paper's claims on MNIST by the rules of the report, judged on runs with 300 samples. "
     "They do not enter the report, and are not the first such runs: settings were changed "
-    "after a look at earlier ones, and the claims of the second table with them.",
+    "after a look at earlier ones, and some claims with them, which then describe and do not test.",
     cards=True,
 )
-def claims_before(e: Evaluation) -> Any:
-    """Claims written down before the runs, on reduced runs."""
-    return pages.claims_table(e.judged[e.judged["after_runs"] == ""])
+def claims(e: Evaluation) -> Any:
+    """Claims on reduced runs; those added or changed after runs like these say so."""
+    return pages.claims_table(e.judged)
 
 
-@PAGE.table(cards=True)
-def claims_after(e: Evaluation) -> Any:
-    """Claims that were added or changed after runs like these, when their verdicts were known:
-    they describe, and do not test.
-    """
-    return pages.claims_table(e.judged[e.judged["after_runs"] != ""])
-
-
-@PAGE.table(
-    "Claims at the paper's scale",
-    "Only runs with all samples are judged in the report. Records of EMNIST are of the 26 "
-    "letters, which the paper does not have, and are not judged.",
-)
-def table3(e: Evaluation) -> Any:
-    """Table 3: the paper's number, ours, and the verdict, with all samples."""
-    return pages.comparison_table(e.claims, "t3").replace("<br>", "; ")
-
-
-@PAGE.table(cards=True)
-def claims_in_words(e: Evaluation) -> Any:
-    """What the paper says in words, with all samples."""
-    words = e.claims[~e.claims.claim.str.contains(r"fedccea\.[rt][23]\.")]
-    return pages.claims_table(words)
+PAGE.printed("t3")

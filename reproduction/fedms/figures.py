@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from reproduction import figures as plots
 from reproduction import overviews
 from reproduction.fedms import findings
 from reproduction.fedms.experiments import PAPER_METHODS, SCENARIOS
-from reproduction.fedms.findings import LABELS, SCORES, Evaluation
-from reproduction.overviews import where
+from reproduction.fedms.findings import KIND_LABELS, LABELS, SCORES, Evaluation
+from reproduction.overviews import lead, where
 
 ROWS = (*PAPER_METHODS, "fedms-printed", "uniform-coreset", "oracle")
 WORDS = {"dir10": "Dir(10), alike", "dir1": "Dir(1)", "dir0.1": "Dir(0.1), unlike"}
@@ -134,14 +135,19 @@ def table2(e: Evaluation) -> Picture:
 
 def detection(e: Evaluation) -> Picture:
     """Draw which score finds whom."""
-    cuts = {(kind, s): cut for kind, row in findings.detection(e).items() for s, cut in row.items()}
+    cuts = {
+        (title, words): bounded_interval(e.auc[f"{kind}.{score}"], 0, 1)
+        for kind, title in {"maverick": "Mavericks", **KIND_LABELS}.items()
+        for score, words in SCORES.items()
+    }
     return plots.forests({"": overviews.intervals(cuts)}, "chance", columns=5, level=0.5)
 
 
 def study(e: Evaluation) -> Picture:
     """Draw what FedMS gains on the blind coreset, one change at a time."""
-    found = findings.study(e).rename(columns={"gain": "mean"})
-    return plots.dots_with_intervals(found, "gain on blind drawing with the coreset (points)")
+    return plots.dots_with_intervals(
+        findings.study(e), "gain on blind drawing with the coreset (points)"
+    )
 
 
 def five_clients(e: Evaluation) -> Picture:
@@ -172,21 +178,13 @@ def ranked_last(e: Evaluation) -> Picture:
 
 def gains(e: Evaluation) -> Picture:
     """Draw every method's gain over FedAvg and over the blind coreset, by scenario."""
-    references = ("fedavg", "uniform-coreset")
-    picture, axes = plots.panels(2, len(SCENARIOS), height=6.4, share_y=True)
-    for (i, j), axis in np.ndenumerate(axes):
-        scenario, reference = list(SCENARIOS)[j], references[i]
-        wide = overviews.by_seed(where(e.mnist, scenario=scenario), LABELS)
-        found = overviews.gains(wide, reference).reindex(wide.columns)
-        cuts = {
-            LABELS[str(m)]: Interval(row.gain, row.low, row.high, row.seeds)
-            for m, row in found.iterrows()
-        }
-        sure = found.p < 0.05
-        plots.lines(axis, cuts, hollow={LABELS[m] for m in found.index[~sure]}, level=0)
-        axis.set_title(f"Mavericks + {scenario}", fontsize=9.5, color=plots.INK)
-        axis.set_xlabel(f"gain over {LABELS[reference]}", fontsize=9, color=plots.INK)
-    return picture
+    found: dict[str, dict[Any, Interval]] = {"over FedAvg": {}, "over the blind coreset": {}}
+    for cuts, reference in zip(found.values(), ("fedavg", "uniform-coreset"), strict=True):
+        for (scenario, words), method in product(WORDS.items(), LABELS):
+            wide = e.accuracy.loc[scenario]
+            if method in wide and method != reference:
+                cuts[words, LABELS[method]] = lead(wide, method, reference)
+    return plots.forests({k: overviews.intervals(x) for k, x in found.items()}, "gain (points)")
 
 
 def rewards(e: Evaluation) -> Picture:

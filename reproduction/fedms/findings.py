@@ -6,7 +6,6 @@ are the numbers in the text, by the names under which the pages show them.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -17,7 +16,7 @@ import pandas as pd
 
 from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
 from reproduction import overviews
-from reproduction.claims import Claim, load_claims
+from reproduction.claims import load_claims
 from reproduction.fedms.experiments import (
     CHANGES,
     KINDS,
@@ -25,8 +24,6 @@ from reproduction.fedms.experiments import (
     READINGS,
     SCALES,
     SCENARIOS,
-    STUDIED,
-    VARIANTS,
 )
 from reproduction.overviews import by_method, by_metric, lead, told, view, where
 from reproduction.records import Store
@@ -93,8 +90,6 @@ class Evaluation(overviews.Evaluation):
     rare = view(lambda e: by_method(e.mnist, "accuracy_maverick_classes"))
     #: chance that a score puts clients in order, by kind and score: a row per seed
     auc = view(lambda e: by_metric(e.frame("detection"), "auc."))
-    #: all claims on FedMS with another reading of it in its place; see :func:`by_variant`
-    variants = view(lambda e: by_variant(e.store))
 
     @view
     def pooled(self) -> pd.DataFrame:
@@ -181,7 +176,7 @@ def amounts(e: Evaluation) -> Numbers:
 
 def counts(e: Evaluation) -> dict[str, Any]:
     """Means without an interval, whole numbers, and what the paper prints."""
-    rates, first, greedy = e.rates("fedms"), e.mnist.iloc[0], e.accuracy.loc["dir10"].greedyfed
+    rates, first = e.rates("fedms"), e.mnist.iloc[0]
     means, auc = rates.mean(), e.auc.mean()
     over = {kind: paired_interval(rates[kind] - rates["honest"]).low > 0 for kind in KINDS}
     more = [means[kind] for kind in KINDS if over[kind]]
@@ -201,12 +196,6 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "ms-honest": means["honest"],
         "ms-paper-maverick": e.claims.paper["fedms.t2.maverick.fedms"],
         "ms-flip-sure": "sure" if over["LabelFlip"] else "not sure",
-        "ms-runs": len(rates),
-        "ms-data-least": rates["RandomData"].min(),
-        "ms-greedy": f"{e.rates('greedyfed')['maverick'].mean():.1f}%",
-        "ms-greedy-printed": e.claims.paper["fedms.t2.maverick.greedyfed"],
-        "ms-greedy-worst": f"{greedy.min():.0f}",
-        "ms-greedy-best": f"{greedy.max():.0f}",
         "ms-detection-seeds": len(e.auc),
         "ms-mav-ms": auc["maverick.MS-MR"],
         "ms-flip-ms": auc["LabelFlip.MS-MR"],
@@ -275,14 +264,6 @@ def table2(e: Evaluation, methods: tuple[str, ...]) -> pd.DataFrame:
     return overviews.intervals(ours, paper)
 
 
-def detection(e: Evaluation) -> dict[str, dict[str, Interval]]:
-    """Chance by kind and score that the score finds a Maverick, or a client that misbehaves."""
-    return {
-        title: {words: bounded_interval(e.auc[f"{kind}.{n}"], 0, 1) for n, words in SCORES.items()}
-        for kind, title in {"maverick": "Mavericks", **KIND_LABELS}.items()
-    }
-
-
 def means(frame: pd.DataFrame, metric: str, least: float = 0, most: float = 100) -> pd.DataFrame:
     """Write the mean of a metric with its interval, a row per method, a column per scenario."""
     cells = frame[frame.metric == metric].groupby(["method", "scenario"]).value
@@ -297,11 +278,6 @@ def reading_name(local: str, owned: float) -> str:
     return f"5 {local}, a Maverick owns {share}"
 
 
-def judged(frame: pd.DataFrame) -> pd.DataFrame:
-    """Keep the claims that have a verdict of their own."""
-    return frame[~frame.verdict.isin(UNJUDGED)]
-
-
 def readings(store: Store) -> pd.DataFrame:
     """Judge Table 1 on MNIST under every reading that is on record."""
     claims = load_claims("fedms")
@@ -312,7 +288,8 @@ def readings(store: Store) -> pd.DataFrame:
     for local, owned in READINGS:
         changed = replace(claims, protocol={**claims.protocol, "local": local, "owned": owned})
         verdicts = join(changed, store)[["claim", "paper", "mean", "verdict"]]
-        cells = judged(asked.merge(verdicts, on="claim")).set_index(["scenario", "row"])
+        cells = asked.merge(verdicts[~verdicts.verdict.isin(UNJUDGED)], on="claim")
+        cells = cells.set_index(["scenario", "row"])
         if cells.empty:
             continue
         name = reading_name(local, owned)
@@ -331,49 +308,18 @@ def readings(store: Store) -> pd.DataFrame:
     return table
 
 
-def by_variant(store: Store) -> pd.DataFrame:
-    """Judge all claims on FedMS with another reading of the method in its place.
-
-    What holds by construction or is not judged is left out.
-    """
-    claims = load_claims("fedms")
-
-    def read(claim: Claim, method: str) -> Claim:
-        asked = json.dumps([claim.ours, claim.against])
-        other = asked.replace('"method": "fedms"', f'"method": "{method}"')
-        ours, against = json.loads(other)
-        return replace(claim, ours=ours, against=against) if other != asked else claim
-
-    about = [claim for claim in claims.claims if read(claim, "") != claim]
-    frames = []
-    for method in ("fedms", *VARIANTS):
-        frame = join(replace(claims, claims=tuple(read(c, method) for c in about)), store)
-        frame = judged(frame[~frame.by_construction])
-        frames.append(frame[["claim", "mean", "verdict"]].assign(reading=method))
-    return pd.concat(frames, ignore_index=True)
-
-
 def study(e: Evaluation) -> pd.DataFrame:
     """One row per change of the study that is on record, and what FedMS gains in it.
 
-    ``gain`` is over uniform selection with the same coreset, paired by seed, with its interval.
+    It is over uniform selection with the same coreset, paired by seed, with its interval.
     """
     frame, fields = e.frame("study"), set[str]().union(*CHANGES.values())
-    rows: dict[str, dict[str, float]] = {}
+    gains = {}
     for name, change in CHANGES.items():
         part = overviews.alike(frame, replace(SCALES[e.records].usual(), **change), fields)
-        if "fedms" not in set(part.method):
-            continue
-        wide = overviews.by_seed(part, LABELS)
-        gain = lead(wide, "fedms", "uniform-coreset")
-        rows[name] = {
-            **{LABELS[m]: float(wide[m].mean()) for m in STUDIED if m in wide},
-            "gain": gain.mean,
-            "low": gain.low,
-            "high": gain.high,
-            "Maverick rate": where(part, method="fedms", metric="rate.maverick").value.mean(),
-        }
-    return overviews.table(rows)
+        if "fedms" in set(part.method):
+            gains[name] = lead(by_method(part), "fedms", "uniform-coreset")
+    return overviews.intervals(gains)
 
 
 TUNED = ["lr", "mu", "poc_decay", "emd_beta", "sv_alpha", "alpha", "temperature"]

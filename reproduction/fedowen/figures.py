@@ -120,14 +120,6 @@ def unequal(e: Evaluation) -> Picture:
     return plots.forests({"": overviews.intervals(found)}, "points of accuracy", columns=2)
 
 
-def milder(e: Evaluation) -> Picture:
-    """Draw every row of Table 2 less plain averaging."""
-    wide = pooled(e.table2)
-    order = [m for m in wide.mean().sort_values(ascending=False).index if m != "fedavg"]
-    found = overviews.intervals({LABELS[m]: lead(wide, m, "fedavg") for m in order})
-    return plots.dots_with_intervals(found, "points of final accuracy over FedAvg")
-
-
 def sensitivity(e: Evaluation) -> Picture:
     """Draw FedOwen's lead over FedAvg, one setting changed at a time."""
     lines = findings.sensitivity(e).clip(-100, 100)

@@ -144,21 +144,6 @@ def differences(e: Evaluation) -> Numbers:
     }
 
 
-def relative_gains(e: Evaluation) -> Any:
-    """The largest gain of FedOwen in percent that its printed tables have, by what it is over."""
-    own, rivals = e.tables.loc["fedowen"], e.tables.drop(index="fedowen")
-    over = pd.DataFrame({
-        "the worst row of a column": rivals.min(), "FedAvg": rivals.loc["fedavg"],
-        "Data Banzhaf": rivals.loc["banzhaf"], "the mean of a column's rows": rivals.mean(),
-        "the best row of a column": rivals.max(),
-    })  # fmt: skip
-    ratio = over.div(own, axis=0)
-    return pd.DataFrame({
-        "in percent of the other": (100 * (1 / ratio - 1)).max(),
-        "in percent of FedOwen": (100 * (1 - ratio)).max(),
-    })  # fmt: skip
-
-
 def counts(e: Evaluation) -> dict[str, Any]:
     """Whole numbers, means without an interval, and what the paper prints."""
     column = f"{COLUMN['dataset']}.a{COLUMN['alpha']:g}"
@@ -223,15 +208,6 @@ def numbers(e: Evaluation) -> dict[str, Any]:
 # ------------------------------------------------------------------------ tables
 
 
-def same_rounds(e: Evaluation) -> Any:
-    """Estimators on the same recorded rounds: a row per estimator and seed, a column a measure."""
-    found = e.frame("round_errors")
-    names = found.metric.str.extract(r"(?P<measure>\w+)\.(?P<method>.+)")
-    return found.assign(**names).pivot_table(
-        index=["method", "seed"], columns="measure", values="value"
-    )
-
-
 def sensitivity(e: Evaluation) -> pd.DataFrame:
     """FedOwen's lead over FedAvg, by setting that the paper does not give; our choices first."""
     frame, usual = e.frame("sensitivity", "laptop"), e.frame("table1", "laptop")
@@ -251,8 +227,7 @@ def sensitivity(e: Evaluation) -> pd.DataFrame:
 def main_claims(e: Evaluation) -> dict[str, tuple[str, str, str]]:
     """Name the main claims: by claim its words, the paper's number, and ours."""
     column = f"{COLUMN['dataset']}.a{COLUMN['alpha']:g}"
-    gains = relative_gains(e)
-    best = gains.loc["the best row of a column", "in percent of the other"]
+    best = e.ours("gain.relative.best").mean
     words = {
         "unbiased": "Algorithm 1 is unbiased (error of its mean, an airport game of four)",
         "gain.share.worst": "up to 23% over baselines: over the worst, in percent of FedOwen's own "
@@ -275,7 +250,9 @@ def main_claims(e: Evaluation) -> dict[str, tuple[str, str, str]]:
 
 def error_table(e: Evaluation) -> Any:
     """Errors on the same rounds, and the accuracy of the model that each estimator steers."""
-    means = same_rounds(e).groupby("method").mean()
+    found = e.frame("round_errors")
+    names = found.metric.str.extract(r"(?P<measure>\w+)\.(?P<method>.+)")
+    means = found.assign(**names).pivot_table(index="method", columns="measure", values="value")
     means["accuracy"] = e.table1.loc[tuple(COLUMN.values())].mean()
     return means.sort_values("error")
 

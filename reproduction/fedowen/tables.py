@@ -7,13 +7,11 @@ from typing import Any
 
 import pandas as pd
 
-from fedkit.intervals import Interval, mean_interval, paired_interval
+from fedkit.intervals import Interval, mean_interval
 from reproduction import overviews
 from reproduction import tables as pages
-from reproduction.claims import load_claims
-from reproduction.experiments import all_experiments
 from reproduction.fedowen import calibration, figures, findings
-from reproduction.fedowen.findings import COLUMN, LABELS, Evaluation, pooled
+from reproduction.fedowen.findings import LABELS, Evaluation, pooled
 from reproduction.overviews import lead, seeds_told, where
 from reproduction.tables import main_claims as claims_in_words
 
@@ -28,15 +26,7 @@ def main_claims(e: Evaluation) -> Any:
     are corrected for all comparisons of a table, so one whose interval excludes zero may stay
     open.{marks}
     """
-    told = findings.main_claims(e)
-    table, marks = claims_in_words(e.claims, told)
-    return table, {"seeds": seeds_told(e.claims.loc[[*told]].seeds), **marks}
-
-
-def beside(e: Evaluation, table: str = "t1") -> str:
-    """Write a table of the paper on MNIST and FashionMNIST: printed, ours, and the verdict."""
-    kept = [c.place.get("dataset") in findings.SETS for c in e.claims.entry]
-    return pages.comparison_table(e.claims[kept], table)
+    return claims_in_words(e.claims, findings.main_claims(e))
 
 
 @pages.captioned()
@@ -122,7 +112,6 @@ PAGE.add(
     "The abstract links to published code, hoseinkhs/AdaptiveSelectionFL. We worked from the "
     "text alone and have not read it, so some of these lines may be settled there.",
 )
-PAGE.add(lambda e: pages.other_choices(load_claims("fedowen"), e.store, e.records))
 PAGE.add(
     figures.calibrated,
     "Which federation the paper used",
@@ -133,31 +122,7 @@ PAGE.add(
 PAGE.add(findings.calibration_told)
 PAGE.add(confirmed)
 PAGE.add(declared)
-
-
-@PAGE.table("What is on record")
-def on_record(e: Evaluation) -> Any:
-    """Cells on record by experiment and profile; a cell is a setting on up to five seeds."""
-    counts: dict[str, dict[str, str]] = {}
-    experiment: Any
-    for experiment in all_experiments("fedowen"):
-        counts[experiment.name] = {"what": experiment.title}
-        for profile in ("laptop", "paper"):
-            cells = experiment.cells(profile)
-            there = sum(e.store.state(c) != "missing" for c in cells)
-            counts[experiment.name][profile] = f"{there} of {len(cells)}"
-    return overviews.table(counts)
-
-
-PAGE.add(lambda e: beside(e, "t1"), "Table 1, cell by cell", "Printed, ours, and the verdict.")
-PAGE.add(lambda e: columns(e, "table1"))
-PAGE.add(lambda e: beside(e, "t2"), "Table 2, cell by cell", "Printed, ours, and the verdict.")
-PAGE.add(lambda e: columns(e, "table2"))
-PAGE.add(
-    figures.milder,
-    words="Each row of Table 2 over plain averaging, means over six columns, with 95% intervals "
-    "over seeds that are not corrected for their number.",
-)
+PAGE.printed("t1", "t2", "t3")
 PAGE.add(lambda e: exact_values(e, "table1"), "Exact values in the place of estimates", "Table 1:")
 PAGE.add(lambda e: exact_values(e, "table2"), words="Table 2:")
 
@@ -172,51 +137,6 @@ def two_uses(e: Evaluation) -> Any:
     return overviews.texts(found, signed=True)
 
 
-@PAGE.table("Errors of the estimates")
-def errors(e: Evaluation) -> Any:
-    """Each estimator valued the same tables of 1,024 utilities fifty times at forty calls;
-    means over five seeds with 95% intervals.
-    """
-    by = findings.same_rounds(e).groupby("method")
-    shown = by.agg(lambda x: mean_interval(x).within(-1, 99).text(2)).rename(index=LABELS)
-    return shown.rename_axis(index=None, columns=None)
-
-
-@PAGE.table(decimals=2)
-def weights(e: Evaluation) -> Any:
-    """Medians over seeds. With values between 0 and 1 no softmax weight exceeds another by more
-    than a factor of e, 2.72. Data Banzhaf as printed has half the Banzhaf value, so its weights
-    are flatter.
-    """
-    names = {"effective_participants": "effective participants of ten",
-             "weight_ratio": "largest weight over smallest"}  # fmt: skip
-    frame = where(e.frame("table1"), **COLUMN)
-    wide = frame[frame.metric.isin(names)].pivot_table(
-        index="method", columns="metric", values="value", aggfunc="median"
-    )
-    kept = [m for m in LABELS if m in wide.index and m != "shapfed-proportional"]
-    shown = wide.loc[kept, [*names]].rename(index=LABELS, columns=names)
-    return shown.rename_axis(index=None, columns=None)
-
-
-@PAGE.table(
-    "Clients of unequal size",
-    "Each class is divided among all clients by a draw of its own, so that a few clients hold "
-    "most images.",
-)
-def unequal(e: Evaluation) -> Any:
-    """Rows over no values where clients are of very unequal size (Dirichlet 0.01 by class):
-    points of final accuracy with 95% intervals over seeds, not corrected for their number.
-    """
-    parts = {name: e.unequal.loc[data, 0.01] for data, name in findings.SETS.items()}
-    rows = [m for m in LABELS if all(m in t and t[m].notna().any() for t in parts.values())]
-    found = {
-        name: {LABELS[m]: lead(t, m, "uniform") for m in rows if m != "uniform"}
-        for name, t in parts.items()
-    }
-    return overviews.texts(found, signed=True)
-
-
 PAGE.add(
     figures.sensitivity,
     "Settings that the paper does not give",
@@ -224,28 +144,6 @@ PAGE.add(
     "one setting changed at a time; three seeds, with 95% intervals. Settings that only "
     "FedOwen has leave FedAvg as it is.",
 )
-
-
-@PAGE.table(words="The scale of line 9 of Algorithm 2, by section 3.4 without effect:")
-def low_gain(e: Evaluation) -> Any:
-    """Kendall's tau of {seeds} seeds' last values with those under 0.1, and points of final
-    accuracy, with 95% intervals. The last row selects by 0.1 with other random draws.
-    """
-    wide = overviews.by_metric(e.frame("low_gain"))
-    names = {"0.05": "0.05", "0.2": "0.2", "1": "1, as in equation (13)",
-             "redrawn": "0.1, other draws"}  # fmt: skip
-    rows = {
-        words: {
-            "tau with 0.1": mean_interval(wide[f"tau.{k}"]).text(2),
-            "accuracy over that of 0.1": paired_interval(
-                wide[f"accuracy.{k}"] - wide["accuracy.0.1"]
-            ).text(1, signed=True),
-        }
-        for k, words in names.items()
-    }
-    return pd.DataFrame(rows).T, {"seeds": len(wide)}
-
-
 PAGE.add(
     figures.sweeps,
     "Levels and exploration",
@@ -272,25 +170,3 @@ def reduced(e: Evaluation) -> Any:
         for m, words in rivals.items():
             found[f"over {words}"][names[str(data)]] = lead(wide, "fedowen", m)
     return overviews.texts(found, signed=True)
-
-
-@PAGE.table(
-    '"23 per cent over state-of-the-art baselines"',
-    "The abstract's number is not the gain over the best row, which is what one would expect. It "
-    "is near the largest gain over Data Banzhaf, and near the largest over a column's worst row, "
-    "in percent of FedOwen's own accuracy.",
-    decimals=1,
-)
-def abstracts_number(e: Evaluation) -> Any:
-    """FedOwen's largest relative gain over the thirty columns of the paper's Tables 1 and 2, by
-    what one compares with and what one divides by.
-    """
-    return findings.relative_gains(e)
-
-
-def words(e: Evaluation) -> str:
-    """List the claims that are in no table."""
-    return pages.claims_table(e.claims[[c.place.get("table") == "words" for c in e.claims.entry]])
-
-
-PAGE.add(words, "Claims in words")

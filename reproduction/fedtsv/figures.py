@@ -20,13 +20,6 @@ from reproduction.fedtsv.experiments import KINDS
 from reproduction.fedtsv.findings import LABELS, LOST, RATES, RIVALS, TREATED, Evaluation
 
 
-def _legend(picture: Picture, axis: Any, columns: int) -> Picture:
-    handles, names = axis.get_legend_handles_labels()
-    picture.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False,
-                   fontsize=9, labelcolor=plots.INK)  # fmt: skip
-    return picture
-
-
 def rates(e: Evaluation) -> Picture:
     """Draw FedTSV's lead over each rival, a panel per learning rate."""
     leads = {
@@ -74,7 +67,9 @@ def arrows(moves: torch.Tensor) -> Picture:
     pay.set_xticks(range(len(values)), list(values))
     pay.set_ylim(-0.8, 1.0)
     pay.set_title("Shapley value", fontsize=9, color=plots.INK)
-    return _legend(picture, plane, 3)
+    picture.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9,
+                   labelcolor=plots.INK)  # fmt: skip
+    return picture
 
 
 def curves(series: pd.DataFrame, methods: Sequence[str], against: str | None = None) -> Picture:
@@ -112,21 +107,26 @@ def gains(e: Evaluation) -> Picture:
 
 def weights(e: Evaluation) -> Picture:
     """Draw every client's weight after the run, seed 0 (the paper's Figure 2)."""
-    first = e.drawn[e.drawn.seed == 0]
-    by_client = {
-        key: part.sort_values("index").value.to_numpy()
-        for key, part in first.groupby(["method", "series"])
-    }
-    kinds = [KINDS[int(k)] for k in by_client["tsv", "kind"]]
-    shown = {LABELS[m]: by_client[m, "weight"] for m in ("tsv", "loo", "cgsv", "fedavg")}
-    return plots.dots_of_clients(shown, kinds, ylabel="weight (%)", level=100 / len(kinds))
+    first = e.drawn[(e.drawn.seed == 0) & e.drawn.series.isin(["weight", "kind"])]
+    wide = first.pivot(index=["method", "index"], columns="series", values="value")
+    picture, axes = plots.panels(1, 4, height=2.9, share_y=True)
+    for axis, method in zip(axes[0], ("tsv", "loo", "cgsv", "fedavg"), strict=True):
+        mine, handles = wide.loc[method], []
+        for k, kind in enumerate(KINDS):
+            part = mine.weight[mine.kind == k]
+            look = {"color": plots.PALETTE[k], "markersize": 3.5, "label": kind}
+            handles += axis.plot(part.index, part, plots.MARKERS[k], **look)
+        axis.axhline(100 / len(mine), color=plots.INK, linewidth=0.8, linestyle="--")
+        axis.set_title(LABELS[method], color=plots.INK, fontsize=10)
+        plots.finish(axis, "client", "weight (%)" if axis is axes[0, 0] else "", handles)
+    return picture
 
 
 def shut_out(e: Evaluation) -> Picture:
     """Draw how many clients of each kind have the weight zero, by what is lost."""
     found = {change: e.weights(change) for change in LOST}
     frames = {
-        kind: overviews.intervals({("", words): found[c][f"zero weight, {kind} (%)"]
+        kind: overviews.intervals({("", words): found[c][kind]
                       for c, words in LOST.items()})
         for kind in KINDS
     }  # fmt: skip

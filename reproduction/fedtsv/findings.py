@@ -13,7 +13,7 @@ import pandas as pd
 from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
 from reproduction import overviews
 from reproduction.common import chance_above
-from reproduction.fedtsv.experiments import BASES, CHANGES, KINDS, PAIRS, STUDIED, changed
+from reproduction.fedtsv.experiments import BASES, CHANGES, KINDS, STUDIED, changed
 from reproduction.overviews import view, where
 from reproduction.verdicts import NOT_REPRODUCED
 
@@ -42,15 +42,7 @@ SUMMARY = {
     "iid above skewed": ("auc.iid-skewed",),
     "weight of malicious (%)": ("weight_malicious",),
 }
-ROUNDS = {
-    "length of malicious updates, first half": ("length.malicious-iid.first", 1, np.inf),
-    "the same, second half": ("length.malicious-iid.second", 1, np.inf),
-    "weight of malicious (%)": ("weight_malicious", 1, 100),
-    "the same, times length (%)": ("reach_malicious", 1, 100),
-    "rounds without a contribution (%)": ("fallback.second", 1, 100),
-    "weight of malicious from these (%)": ("fallback_malicious", 0, 100),
-}
-#: late accuracy of every method of the study, and how clients are told apart: each is a metric,
+#: late accuracy of every method of the study, and how scores tell clients apart: each is a metric,
 #: a method, its digits, and the largest value it can have
 STUDY = {
     **{LABELS[m]: ("accuracy_late", m, 1, 100) for m in STUDIED},
@@ -60,22 +52,15 @@ STUDY = {
     },
     "IID above skewed": ("auc.iid-skewed", "tsv", 2, 1),
     "skewed above malicious": ("auc.skewed-malicious", "tsv", 2, 1),
-    "by weight, IID above malicious": ("iid above malicious", "tsv", 2, 1),
-    "by weight, skewed above malicious": ("skewed above malicious", "tsv", 2, 1),
-    "IID of weight zero (%)": ("zero weight, iid (%)", "tsv", 0, 100),
-    "skewed of weight zero (%)": ("zero weight, skewed (%)", "tsv", 0, 100),
-    "rounds of fallback (%)": ("fallback.second", "tsv", 1, 100),
-    "weight of malicious (%)": ("weight_malicious", "tsv", 1, 100),
 }
 
 
 def text(values: npt.ArrayLike, digits: int = 2, most: float = np.inf) -> str:
-    """Write a mean over seeds with its 95% t-interval within 0 and `most`; a dash for none."""
-    return _written(mean_interval(values).within(0.0, most), digits)
+    """Write a mean over seeds with its 95% t-interval within 0 and `most`; a dash for none.
 
-
-def _written(cut: Interval, digits: int) -> str:
-    """Write an interval; what is the same in all seeds has none."""
+    What is the same in all seeds has no interval.
+    """
+    cut = mean_interval(values).within(0.0, most)
     same = cut.low == cut.high == cut.mean
     return f"{cut.mean:.{digits}f}" if same else cut.text(digits)
 
@@ -97,40 +82,19 @@ def over_rounds(
     return wide.reset_index().assign(method=lambda rows: rows.method.map(LABELS))
 
 
-def weights_table(series: pd.DataFrame) -> pd.DataFrame:
-    """Write :func:`by_weight` of every method, a row each."""
-    return overviews.table({
-        LABELS[m]: {
-            name: _written(cut, 0 if name.startswith("zero") else 2)
-            for name, cut in by_weight(series[series.method == m]).items()
-        }
-        for m in LABELS
-        if m in set(series.method)
-    })  # fmt: skip
+def zero_weight(series: pd.DataFrame) -> dict[str, Interval]:
+    """Percent of the clients of each kind whose final weight by a method, Eq. 13, is zero.
 
-
-def by_weight(series: pd.DataFrame) -> dict[str, Interval]:
-    """What the final weights of one method, Eq. 13, tell apart, with 95% t-intervals over seeds.
-
-    The probability that a client of the first kind weighs more than one of the second (ties count
-    half), and the share of each kind whose weight is zero: where all clients of a kind have the
-    weight zero, or none has, in every seed, the exact interval of so many clients.
+    With 95% t-intervals over the seeds; where all clients of a kind have the weight zero, or none
+    has, in every seed, the exact interval of so many clients.
     """
-    found: dict[str, list[float]] = {f"{a} above {b}": [] for a, b in PAIRS}
-    zeros: dict[str, list[npt.NDArray[np.bool_]]] = {kind: [] for kind in KINDS}
-    for _, one in series[series.series.isin(["weight", "kind"])].groupby("seed"):
-        wide = one.pivot(index="index", columns="series", values="value")
-        groups = {k: wide.weight[wide.kind == j].to_numpy() for j, k in enumerate(KINDS)}
-        for a, b in PAIRS:
-            found[f"{a} above {b}"].append(chance_above(groups[a], groups[b]))
-        for kind, weights in groups.items():
-            zeros[kind].append(weights == 0)
-    cuts = {name: mean_interval(x).within(0.0, 1.0) for name, x in found.items()}
-    for kind, seeds in zeros.items():
-        every = 100.0 * np.concatenate(seeds) if seeds else np.zeros(0)
-        shares = [100 * z.mean() for z in seeds if len(z)]
-        alike = bool(len(every)) and np.ptp(every) == 0
-        cuts[f"zero weight, {kind} (%)"] = bounded_interval(every if alike else shares, 0, 100)
+    part = series[series.series.isin(["weight", "kind"])]
+    wide = part.pivot(index=["seed", "index"], columns="series", values="value")
+    cuts = {}
+    for k, kind in enumerate(KINDS):
+        zero = 100.0 * (wide.weight[wide.kind == k] == 0)
+        shares = zero if zero.nunique() == 1 else zero.groupby("seed").mean()
+        cuts[kind] = bounded_interval(shares, 0, 100)
     return cuts
 
 
@@ -152,20 +116,14 @@ def by_method(frame: pd.DataFrame, columns: Mapping[str, tuple[Any, ...]]) -> pd
 
 
 def study(e: Evaluation) -> pd.DataFrame:
-    """One row per change: late accuracy by method, and how well kinds of clients are told apart.
-
-    Columns "seeds", the most of a method, and those of :data:`STUDY`, as text; a dash for what is
-    not on record.
-    """
-    rows: dict[str, dict[str, str]] = {}
+    """One row per change: how many seeds, and the columns of :data:`STUDY` as text."""
+    rows = {}
     for name in CHANGES:
-        part, weights = e.under(name), e.weights(name)
-        if len(part):
-            rows[name] = {"seeds": str(part.seed.nunique())}
-        for column, (metric, method, digits, most) in STUDY.items() if len(part) else ():
-            mine = where(part, method=method, metric=metric).value
-            cut = weights.get(metric, mean_interval(mine).within(0.0, most))
-            rows[name][column] = _written(cut, digits)
+        part = e.under(name)
+        rows[name] = {"seeds": str(part.seed.nunique())} | {
+            column: text(where(part, method=method, metric=metric).value, digits, most)
+            for column, (metric, method, digits, most) in STUDY.items()
+        }
     return overviews.table(rows)
 
 
@@ -234,8 +192,8 @@ class Evaluation(overviews.Evaluation):
 
     @cache  # noqa: B019
     def weights(self, change: str) -> dict[str, Interval]:
-        """What FedTSV's final weights tell apart under a change."""
-        return by_weight(under(where(self.both_drawn, method="tsv"), change, self.records))
+        """Clients of weight zero under FedTSV and a change, in percent by kind."""
+        return zero_weight(under(where(self.both_drawn, method="tsv"), change, self.records))
 
     def free_riders(self, method: str) -> Interval:
         """Chance in the arena that a sound client scores above a free-rider."""
@@ -273,7 +231,7 @@ def counts(e: Evaluation) -> dict[str, Any]:
     timed = timings(e)
     told = where(e.both, method="tsv", metric="auc.iid-malicious").value
     lowest = e.values("tsv", "accuracy_lowest_late", LOUD)
-    zero = {key: e.weights(change)["zero weight, iid (%)"].mean for key, change in (
+    zero = {key: e.weights(change)["iid"].mean for key, change in (
         ("", FIRST), ("-rational", "utility 1 / (1 + d / sigma)"),
         ("-gauss", "utility exp(-(d / sigma)^2)"))}  # fmt: skip
     failed = e.claims[e.claims.verdict == NOT_REPRODUCED]

@@ -6,12 +6,12 @@ from typing import Any
 
 import pandas as pd
 
+from reproduction import overviews
 from reproduction import tables as pages
-from reproduction.claims import load_claims
 from reproduction.fedtsv import figures, findings
 from reproduction.fedtsv.experiments import STUDIED
-from reproduction.fedtsv.findings import CLIP, EVEN, FIRST, LABELS, LOUD, RATES, RIVALS, Evaluation
-from reproduction.overviews import machines_told, where
+from reproduction.fedtsv.findings import CLIP, EVEN, FIRST, LABELS, Evaluation
+from reproduction.overviews import machines_told
 
 #: main claims in few words: the claim at our rate, and at the rate where FedAvg ends as printed
 ASKED = {
@@ -64,29 +64,14 @@ def main_claims(e: Evaluation) -> Any:
 
 
 PAGE.add(lambda e: pages.choices("fedtsv"), "What the paper leaves open")
-PAGE.add(lambda e: pages.other_choices(load_claims("fedtsv"), e.store, e.records))
 
 
-@PAGE.table(
-    "All claims",
-    "Judged under four readings of what is lost (three formulas of Eq. 11, and a slow rate); "
-    "several of them are one finding.",
-)
+@pages.captioned()
 def declared(e: Evaluation) -> Any:
     """All claims of the paper, each reading of one counted, by verdict and by when they were
     written down.
     """
     return pages.by_declaration(e.claims)
-
-
-PAGE.add(
-    lambda e: pages.claims_table(e.claims[e.claims.after_runs == ""]),
-    words="Written down before the runs:",
-)
-PAGE.add(
-    lambda e: pages.claims_table(e.claims[e.claims.after_runs != ""]),
-    words="Added or reworded when the numbers could be known; they describe, and do not test:",
-)
 
 
 @PAGE.table(
@@ -108,39 +93,6 @@ PAGE.add(
 )
 
 
-@PAGE.table()
-def weights(e: Evaluation) -> Any:
-    """Probability that a client of the first kind has a larger final weight than one of the
-    second (ties count half), and the share of clients of each kind whose weight is zero; 95%
-    intervals over the seeds.
-    """
-    return findings.weights_table(e.drawn)
-
-
-@PAGE.table()
-def rounds(e: Evaluation) -> Any:
-    """Lengths are in lengths of IID updates; a round without a contribution falls back to equal
-    weights. Means over the seeds with 95% intervals.
-    """
-    return findings.by_method(e.mnist, findings.ROUNDS)
-
-
-@PAGE.table("Learning rates")
-def leads(e: Evaluation) -> Any:
-    """FedAvg's late accuracy, and FedTSV's lead over each method (points), by learning rate.
-    The rate 0.0002 was chosen because FedAvg ends near the printed number there.
-    """
-    rows = {
-        f"{rate:g}": {
-            "FedAvg (%)": f"{e.mean('fedavg', 'accuracy_late', change):.1f}",
-            "seeds": str(len(e.values("tsv", change=change))),
-            **{f"over {LABELS[m]}": e.lead("tsv", m, change).text(2) for m in RIVALS},
-        }
-        for rate, change in RATES.items()
-    }
-    return pd.DataFrame(rows).T
-
-
 @PAGE.table("One change at a time")
 def study(e: Evaluation) -> Any:
     """One change at a time, MNIST: late test accuracy (%) per method, means with 95% intervals over
@@ -154,42 +106,27 @@ def scores_in_study(e: Evaluation) -> Any:
     """The same runs: probability that an IID client scores above a malicious one, by method, and of
     FedTSV the same for the two other pairs.
     """
-    return e.study.iloc[:, ACCURACIES : ACCURACIES + 6]
-
-
-@PAGE.table()
-def weights_in_study(e: Evaluation) -> Any:
-    """The same runs, FedTSV: what its final weights tell apart, the share of rounds in which nobody
-    present has a positive contribution, and the malicious clients' share.
-    """
-    return e.study.iloc[:, ACCURACIES + 6 :]
+    return e.study.iloc[:, ACCURACIES:]
 
 
 @PAGE.table("Long updates, and what shortening does")
 def treated(e: Evaluation) -> Any:
-    """Bringing all updates of a round to the length of the median one, shortening only the
-    longer ones (clipped), and long malicious updates; paired by seed, 95% intervals.
+    """Bringing all updates of a round to the length of the median one, and shortening only the
+    longer ones (clipped); paired by seed, 95% intervals.
     """
     words = {FIRST: "as printed", EVEN: "equal lengths", CLIP: "clipped"}
     pairs = (("fedavg", EVEN, "tsv", FIRST), ("fedavg", EVEN, "tsv", EVEN),
              ("fedavg", EVEN, "oracle", EVEN), ("oracle", EVEN, "oracle", FIRST),
              ("fedavg", CLIP, "tsv", FIRST), ("cgsv", FIRST, "oracle", FIRST),
              ("cgsv", CLIP, "oracle", CLIP))  # fmt: skip
-    asked = {
-        f"{LABELS[a]}, {words[x]}, over {LABELS[b]}, {words[y]}": (a, b, x, y, 2)
-        for a, x, b, y in pairs
-    }
-    for m in RIVALS:
-        name = f"FedTSV over {LABELS[m]}, malicious updates times ten"
-        asked[name] = ("tsv", m, LOUD, LOUD, 1)
     rows = {
-        name: {
-            "late accuracy (points)": e.lead(a, b, x, other=y).text(digits, signed=True),
+        f"{LABELS[a]}, {words[x]}, over {LABELS[b]}, {words[y]}": {
+            "late accuracy (points)": e.lead(a, b, x, other=y).text(2, signed=True),
             "test loss (nats)": e.lead(a, b, x, "test_loss", y).text(3, signed=True),
         }
-        for name, (a, b, x, y, digits) in asked.items()
+        for a, x, b, y in pairs
     }
-    return pd.DataFrame(rows).T
+    return overviews.table(rows)
 
 
 @PAGE.table("What exact values cost")
@@ -199,12 +136,3 @@ def timings(e: Evaluation) -> Any:
     """
     timed = e.store.records(e.records, "fedtsv", "timings")
     return findings.timings_table(e), {"machines": machines_told(timed)}
-
-
-@PAGE.table("CIFAR-10, reduced")
-def cifar(e: Evaluation) -> Any:
-    """CIFAR-10 (a JPEG copy, quality 75), reduced to LeNet-5, 100 rounds and three seeds. Not
-    judged.
-    """
-    frame = where(e.frame("figures", "laptop"), dataset="cifar10")
-    return findings.by_method(frame, findings.SUMMARY)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
@@ -25,38 +25,16 @@ from reproduction.fedvalue.experiments import FEATURES, Case
 from reproduction.fedvalue.findings import COLUMNS, IDEAL, RIDERS, STRATEGIES, Evaluation
 from reproduction.fedvalue.recommendation import Repetition, prices
 from reproduction.figures import INK, PALETTE, Picture, Shown, finish
-from reproduction.verdicts import LOOKS
 
 Ints = npt.NDArray[np.int64]
 _DOTTED: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (2, 3))}
 
 
 def _dots(
-    found: Mapping[str, Interval], xlabel: str, at: float | None = None,
-    printed: Mapping[str, float] | None = None,
-) -> Picture:  # fmt: skip
-    """Draw means with their intervals, a line each, perhaps beside a dotted level."""
-    picture = plots.dots_with_intervals(overviews.intervals(found, printed), xlabel)
-    if at is not None:
-        picture.axes[0].axvline(at, **_DOTTED)
-    return picture
-
-
-def _panel(
-    axis: Any, title: str, found: Mapping[str, Interval], other: Collection[str] = (),
-    printed: Mapping[str, float] | None = None, colour: int = 1,
-) -> None:  # fmt: skip
-    """Draw means with their intervals, a line each, of which some have another colour."""
-    for row, (label, i) in enumerate(found.items()):
-        look = PALETTE[colour if label in other else 0]
-        axis.plot([i.low, i.high], [row, row], color=look, linewidth=1.8)
-        axis.plot(i.mean, row, "o", color=look, markersize=5)
-        if printed:
-            hollow = {"mec": PALETTE[1], "mfc": "none", "mew": 1.5, "markersize": 7}
-            axis.plot(printed[label], row, "D", **hollow)
-    axis.set_yticks(range(len(found)), [*found])
-    axis.set_ylim(len(found) - 0.5, -0.5)
-    axis.set_title(title, fontsize=9, color=INK)
+    found: Mapping[str, Interval], xlabel: str, printed: Mapping[str, float] | None = None
+) -> Picture:
+    """Draw means with their intervals, a line each."""
+    return plots.dots_with_intervals(overviews.intervals(found, printed), xlabel)
 
 
 # ------------------------------------------------------------------------ the value
@@ -71,7 +49,9 @@ def paid_to_free_riders(e: Evaluation) -> Picture:
         found[label] = findings.cut(e.played(RIDERS, crowds[crowd]), "frsp", name)
         if crowd == "MovieLens-1M":
             printed[label] = e.printed(f"t7s.fix.b1.{name}")
-    return _dots(found, "paid to free-riders (%)", 20, printed)
+    picture = _dots(found, "paid to free-riders (%)", printed)
+    picture.axes[0].axvline(20, **_DOTTED)
+    return picture
 
 
 def overlap(own: Ints, a: Ints, b: Ints, label: Ints) -> Picture:
@@ -213,7 +193,8 @@ def _strategies(e: Evaluation, axis: Any, case: Case, measure: str, column: str,
         claim = f"{_TABLES[case.scenario]}{middle}.b{budget}.{name}"
         printed[STRATEGIES[name]] = e.printed(claim)
     others = [STRATEGIES[name] for name in _PLAYED[:3]]
-    _panel(axis, title, found, others, printed, colour=6)
+    plots.lines(axis, found, second=others, printed=printed)
+    axis.set_title(title, fontsize=9, color=INK)
     if measure == "frsp":
         axis.set_xlim(-3, 62)
     return frame
@@ -262,7 +243,9 @@ def leads(e: Evaluation) -> Picture:
         words = {"auc": "AUC"}.get(measure, measure)
         label = f"{words}, {_place(column)}, against {STRATEGIES[best]}"
         found[label] = findings.lead(frame, "fedvalue", best, measure, [column])
-    return _dots(found, "FedValue's lead over the best benchmark", 0)
+    picture = _dots(found, "FedValue's lead over the best benchmark")
+    picture.axes[0].axvline(0, **_DOTTED)
+    return picture
 
 
 def what_scores_follow(e: Evaluation) -> Picture:
@@ -276,11 +259,6 @@ def what_scores_follow(e: Evaluation) -> Picture:
     return _dots(lines, "rank correlation")
 
 
-def verdicts_of_market(e: Evaluation) -> Picture:
-    """Draw the verdicts of section 6 as stacked bars."""
-    return plots.stacked(findings.verdicts_by_group(e), LOOKS, "claims, %")
-
-
 # ------------------------------------------------------------------------ SHAP
 
 
@@ -292,7 +270,8 @@ def above_a_level(e: Evaluation) -> Picture:
         frame, found = findings.reading(e, name), {}
         for key, words in findings.ESTIMATES.items():
             found[words.replace("control: ", "")] = findings.above(frame, key)
-        _panel(axis, f"task party {title}", found, other=[*found][-2:])
+        plots.lines(axis, found, second=[*found][-2:])
+        axis.set_title(f"task party {title}", fontsize=9, color=INK)
         axis.axvline(e.printed("correlations-above-70"), **_DOTTED)
         axis.set_xlim(-3, 100)
     return picture
@@ -368,7 +347,8 @@ def attacks(e: Evaluation) -> Picture:
               "hardened": "hardened"}  # fmt: skip
     picture, axes = plots.panels(1, 3, height=4.0, share_y=True)
     for axis, (protocol, title) in zip(axes[0], titles.items(), strict=True):
-        _panel(axis, title, {attack: findings.attacked(e, protocol, attack) for attack in ATTACKS})
+        plots.lines(axis, {attack: findings.attacked(e, protocol, attack) for attack in ATTACKS})
+        axis.set_title(title, fontsize=9, color=INK)
         axis.set_xlim(-4, 104)
         finish(axis, "deceived (%)", "", ())
     return picture
@@ -419,56 +399,6 @@ def leaks(e: Evaluation) -> Picture:
         axis.set_yticks(range(len(_DEFENCES)), _DEFENCES.values())
         axis.set_ylim(len(_DEFENCES) - 0.5, -0.5)
         finish(axis, xlabel, "", handles)
-    return picture
-
-
-_LANES = ("task party", "data party A", "data party B", "counting server")
-#: (from, to, text) of each line; None as receiver: something that is done at home
-_STEPS = (
-    (0, 3, "a job; orders, sealed: q, $n_r$, tokens"),
-    (3, 1, "its sealed order"),
-    (3, 2, "its sealed order"),
-    (0, 3, "encrypted IDs, tokens, a sealed report"),
-    (1, 3, "encrypted IDs, tokens, a sealed report"),
-    (2, 3, "the same"),
-    (3, None, "joins on IDs, counts tuples of tokens"),
-    (3, 0, "tuples with their counts; the sealed reports"),
-    (0, None, "opens, checks, merges, divides by q"),
-)
-
-
-def sequence_diagram() -> Picture:
-    """Draw who sends what to whom in one iteration of the counting protocol.
-
-    Texts stand in boxes of their own, dark on light or light on dark, for either kind of page.
-    """
-    picture, axes = plots.panels(height=0.9 + 0.47 * len(_STEPS))
-    axis, server, last = axes[0, 0], len(_LANES) - 1, len(_STEPS) + 0.5
-    axis.set_axis_off()
-    axis.set_xlim(-0.5, server + 0.5)
-    axis.set_ylim(last, -1.35)
-    colours = [PALETTE[int(x == server)] for x in range(len(_LANES))]
-    round_box = {"boxstyle": "round,pad=0.35", "linewidth": 0.8}
-    paper = {**round_box, "facecolor": "#F4F6F8", "edgecolor": INK}
-    middle: dict[str, Any] = {"ha": "center", "va": "center"}
-    for x, (name, colour) in enumerate(zip(_LANES, colours, strict=True)):
-        axis.plot([x, x], [0.2, last], color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
-        box = {**round_box, "facecolor": colour, "edgecolor": colour}
-        axis.text(x, 0, name, color="white", fontsize=9.5, weight="bold", bbox=box, **middle)
-    axis.plot([-0.4, server - 0.6], [-0.55, -0.55], color=PALETTE[0], linewidth=2.5)
-    known = "share the key and the IDs of the people"
-    axis.text((server - 1) / 2, -0.95, known, color=INK, fontsize=9, **middle)
-    axis.text(server, -0.95, "has no key", color=INK, fontsize=9, **middle)
-    for row, (start, end, text) in enumerate(_STEPS, 1):
-        look = {"color": "#1F2933", "fontsize": 8, "bbox": paper, **middle}
-        if end is None:
-            axis.plot(start, row, "s", color=colours[start], markersize=8)
-            side, align = (-0.12, "right") if start == server else (0.12, "left")
-            axis.text(start + side, row, text, **{**look, "ha": align, "style": "italic"})
-        else:
-            arrow = {"arrowstyle": "-|>", "color": colours[start], "linewidth": 1.6, "shrinkA": 0}
-            axis.annotate("", (end, row), (start, row), arrowprops={**arrow, "shrinkB": 1})
-            axis.text((start + end) / 2, row, text, **look)
     return picture
 
 

@@ -24,7 +24,7 @@ from reproduction.fedvalue.correlation import correlate
 from reproduction.fedvalue.experiments import FEATURES, MAIN, PLACES, SHAP_READINGS, Case, Setting
 from reproduction.overviews import alike, machines_told, where
 from reproduction.statistics import slopes
-from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, VERDICTS
+from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED
 
 Numbers = dict[str, Any]
 
@@ -346,28 +346,6 @@ def explanation(e: Evaluation) -> tuple[pd.DataFrame, Ranks]:
     return wide[["gain", "cells", *scores]].groupby(kind).mean(), ranks
 
 
-def verdicts_by_group(e: Evaluation) -> pd.DataFrame:
-    """Count the verdicts of section 6: a row per group of claims, a column per verdict."""
-    tables = {"5": "Table 5", "6": "Table 6", "6s": "Table 6, RPSP", "7": "Table 7",
-              "7s": "Table 7, FRSP", "9": "Table 9"}  # fmt: skip
-    groups = {title: rf"t{table}\..*" for table, title in tables.items()}
-    for rival in ("random", "volume", "vf-ps"):
-        groups[f"FedValue ahead of {rival.upper()}"] = rf"o[5679]\..*vs-{rival}"
-    groups |= {
-        "VOLUME ahead of RANDOM": r"volume\..*vs-random",
-        "mean lead over a table": r"p[5679]\..*",
-        "order of the strategies": r"k[5679]\..*",
-        "stars": r"s[5679]\..*",
-    }
-    names, verdicts = e.claims.index.str.removeprefix("fedvalue."), e.claims.verdict
-    counts = {
-        title: verdicts[names.str.fullmatch(pattern)].value_counts()
-        for title, pattern in groups.items()
-    }
-    found = pd.DataFrame(counts).T.reindex(columns=[*VERDICTS]).fillna(0).astype(int)
-    return found.loc[found.any(axis=1), found.any(axis=0)]
-
-
 def numbers_of_experiments(e: Evaluation) -> Numbers:
     """What the page on SHAP says."""
     base, label = reading(e), reading(e, LABEL_ONLY)
@@ -426,7 +404,6 @@ def known_answers(e: Evaluation, data: str = "label") -> pd.DataFrame:
         value, i = part.groupby("metric").value.mean(), passed(part)
         people = int(part.people.iloc[0])
         rows[n] = {
-            "smallest share f (q = 2)": value["share_known"],
             "deceived (%)": i.mean,
             "low": i.low,
             "high": i.high,
@@ -447,20 +424,11 @@ def leaks(e: Evaluation, parties: int = 5, features: int = 2) -> dict[Any, Inter
     return {at: bounded_interval(v, 0, max(100, v.max())) for at, v in shares.items()}
 
 
-def growth(e: Evaluation) -> pd.DataFrame:
-    """Fit how time grows: the exponent of a power in the upper half, and the factor per step."""
-    rows: dict[Any, dict[str, Any]] = {}
-    seconds = where(e.frame("scaling"), metric="core_seconds")
-    for (protocol, varied), part in seconds.groupby(["protocol", "varied"]):
-        wide = part.pivot(index="seed", columns=varied, values="value").dropna(axis=1)
-        x, took = wide.columns.to_numpy(dtype=np.float64), wide.to_numpy(dtype=np.float64)
-        upper = slice(max(0, min(len(x) // 2, len(x) - 3)), None)
-        rows[protocol, varied] = {
-            "from": int(x[0]), "to": int(x[-1]), "runs": len(wide),
-            "exponent": mean_interval(slopes(np.log(x[upper]), np.log(took[:, upper]))),
-            "factor": mean_interval(np.exp(slopes(x, np.log(took)))),
-        }  # fmt: skip
-    return overviews.table(rows)
+def growth(e: Evaluation, protocol: str, varied: str) -> float:
+    """By what factor the time of a protocol grows with one more of what is varied, mean of runs."""
+    part = where(e.frame("scaling"), metric="core_seconds", protocol=protocol, varied=varied)
+    wide = part.pivot(index="seed", columns=varied, values="value").dropna(axis=1)
+    return float(np.exp(slopes(wide.columns.to_numpy(), np.log(wide.to_numpy()))).mean())
 
 
 def numbers_of_protocol(e: Evaluation) -> Numbers:
@@ -476,14 +444,13 @@ def numbers_of_hardening(e: Evaluation) -> Numbers:
     timed, few, seen = e.frame("scaling"), known_answers(e), leaks(e)
     million = timed[(timed.varied == "rows") & (timed.rows == 10**6)].groupby("metric").value
     counted, valued = (float(million.median()[m]) for m in ("core_seconds", "seconds.values"))
-    grown = growth(e)
     return {
         "fvp-million": counted,
         "fvp-million-values": valued,
         "fvp-faster": 4 * 3600 / (counted + valued),
         "fvp-machine": machines_told(e.store.records(e.records, "fedvalue", "scaling")),
-        "fvp-feature-cells": grown.factor["printed", "features"].mean,
-        "fvp-feature-whole": grown.factor["hardened", "features"].mean,
+        "fvp-feature-cells": growth(e, "printed", "features"),
+        "fvp-feature-whole": growth(e, "hardened", "features"),
         "fvp-few-lie": float(few["deceived (%)"].iloc[0]),
         "fvp-credit-error": seen["error", "credit", "joint", 5].mean,
         "fvp-breast-guess": seen["guessed", "breast", "none", 0].mean,

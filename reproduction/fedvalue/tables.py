@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from fedkit.fedvalue.protocol.attacks import ATTACKS
 from fedkit.fedvalue.protocol.verification import best_shift
 from fedkit.intervals import Interval
 from reproduction import figures as plots
 from reproduction import overviews
 from reproduction import tables as pages
 from reproduction.fedvalue import findings
-from reproduction.fedvalue.experiments import MAIN, MILD, PLACES, PROTOCOLS
+from reproduction.fedvalue.experiments import MAIN, MILD, PLACES
 from reproduction.fedvalue.findings import STRATEGIES, Evaluation
 from reproduction.figures import Shown
 from reproduction.overviews import where
@@ -195,86 +193,29 @@ def bets(e: Evaluation) -> Any:
     return overviews.table(rows)
 
 
-@pages.captioned()
-def attacks(e: Evaluation) -> Any:
-    """Share of counts (%) in which a false table passed, with exact 95% intervals; q from 2 to 9, 1
-    to 50 artificial IDs, two iterations, 200 people, 16 cells. A dash: these attacks swap inside
-    one table, and a query for a cell has none.
-    """
-    tried = set(map(tuple, e.frame("security")[["protocol", "attack"]].to_numpy()))
-    rows = {
-        attack: {
-            protocol: findings.attacked(e, protocol, attack).text(1)
-            if (protocol, attack) in tried
-            else "–"
-            for protocol in PROTOCOLS
-        }
-        for attack in ATTACKS
-    }
-    return overviews.table(rows)
-
-
 @pages.captioned(decimals=1)
-def leaks(e: Evaluation, parties: int, features: int) -> Any:
-    """{parties} data parties with {features} each, by data set, defence and its level (of noise:
-    epsilon). Means over ten random deals of columns.
+def noise(e: Evaluation) -> Any:
+    """Three data parties with 1 feature each, whose few cells can all be given noise, by data set,
+    defence and its level (of noise: epsilon). Means over ten random deals of columns.
     """
     names = {
         "certain": "certain (%)", "guessed": "best guess right (%)",
         "blind": "right without counts (%)", "error": "error of values (%)",
     }  # fmt: skip
     rows: dict[str, dict[str, float]] = {}
-    for (metric, dataset, defence, level), i in findings.leaks(e, parties, features).items():
+    for (metric, dataset, defence, level), i in findings.leaks(e, 3, 1).items():
         if metric in names:
             place = f"{dataset}, {defence}" + f" {level:g}" * (defence != "none")
             rows.setdefault(place, {})[names[metric]] = i.mean
-    held = "1 feature" if features == 1 else f"{features} features"
-    shown = overviews.table(rows)[[*names.values()]].sort_index()
-    return shown, {"parties": parties, "features": held}
+    return overviews.table(rows)[[*names.values()]].sort_index()
 
-
-@pages.captioned()
-def growth(e: Evaluation) -> Any:
-    """How the time grows. The exponent is the slope in a log-log plot over the upper half of the
-    values (1 is linear; where there is a fixed part it is below 1), the factor that of one more.
-    Intervals are over the runs. {machines}
-    """
-    found = findings.growth(e)
-    told = {name: [i.text() for i in found[name]] for name in ("exponent", "factor")}
-    shown = found.assign(**told).rename(columns={"factor": "factor per step"})
-    timed = e.store.records(e.records, "fedvalue", "scaling")
-    named = shown.set_axis([", ".join(map(str, at)) for at in found.index])
-    return named, {"machines": overviews.machines_told(timed)}
-
-
-def _beside(e: Evaluation, block: str) -> str:
-    """Write a block of a printed table: printed, ours, and the verdict."""
-    where = e.entries.tables[block].where.partition(", ")[2]  # of Table 9, what is changed
-    head = f"By the {where}:\n\n" if block.startswith("t9.") else ""
-    return head + pages.comparison_table(e.claims, block)
-
-
-#: the printed tables: their blocks, and what they hold
-_PRINTED = {
-    "8": ("t8", "Accuracy of the models on rows that the sample leaves out."),
-    "5": ("t5", "Accuracy and AUC with honest sellers."),
-    "6": ("t6 t6s", "With one redundant party of five, and its share of the money (RPSP)."),
-    "7": ("t7 t7s", "With one free-rider of five, and its share of the money (FRSP)."),
-    "9": ("t9.movies t9.candidates t9.features t9.high t9.redundant t9.free-riders",
-          "One parameter changed at a time, FIX with 2α."),
-}  # fmt: skip
 
 PAGE = pages.Page(Evaluation)
 PAGE.add(lambda e: pages.choices("fedvalue"), "What the paper leaves open")
-PAGE.add(lambda e: pages.other_choices(e.entries, e.store, e.records))
 PAGE.add(sizes, "Sizes of the values")
-for _number, (_blocks, _words) in _PRINTED.items():
-    for _k, _block in enumerate(_blocks.split()):
-        PAGE.add(
-            partial(_beside, block=_block), *(("", "") if _k else (f"Table {_number}", _words))
-        )
-PAGE.add(attacks, "Attacks")
-PAGE.add(lambda e: leaks(e, 5, 2), "Leaks and defences")
-PAGE.add(lambda e: leaks(e, 3, 1))
-PAGE.add(growth, "Time")
+PAGE.printed(
+    "t8", "t5", "t6", "t6s", "t7", "t7s", "t9.movies", "t9.candidates", "t9.features", "t9.high",
+    "t9.redundant", "t9.free-riders",
+)  # fmt: skip
+PAGE.add(noise, "Leaks and defences")
 every = PAGE.every

@@ -83,7 +83,7 @@ def pages() -> Iterator[Row]:
                 for room, module in rooms.items()
                 for name, function in _of_evaluation(module)
             }
-            parts = rooms["tables"].PAGE.parts[2:]  # the first two are on readings, of `claims`
+            parts = rooms["tables"].PAGE.parts[1:]  # the first is on readings, of `claims`
             for k, (title, _, show) in enumerate(parts):
                 if show not in shown.values():
                     shown[f"part {k} {title}".strip()] = show
