@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,19 @@ class Page:
             return shown
 
         return declare
+
+    def choices(
+        self,
+        paper: str,
+        words: str = "",
+        judged: Callable[[Any], Any] = attrgetter("entries", "records"),
+    ) -> None:
+        """Add what a paper leaves open, and the verdicts under other choices that are on record.
+
+        `judged` makes, of the evaluation, the claims and the profile of their records.
+        """
+        self.add(lambda e: choices(paper), "What the paper leaves open", words)
+        self.add(lambda e: other_choices(e.store, *judged(e)))
 
     def printed(self, *tables: str) -> None:
         """Add tables of the paper by their ids, cell by cell; parts of one stand below each other.
@@ -455,6 +469,20 @@ def readings(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFra
         })  # fmt: skip
     table: pd.DataFrame = pd.DataFrame(lines)
     return table.set_index("choice")
+
+
+def other_choices(store: Store, claims: Claims, profile: str = "paper") -> Shown:
+    """Show the verdicts of a paper's claims under each other choice."""
+    found = readings(claims, store, profile).rename(columns={"claims judged under both": "claims"})
+    found = found[found["claims"] > 0]
+    return widgets.table(
+        found[["other", "admissible", "claims", "moved", "turned"]],
+        "The other choices that are run. Counted are claims that are judged under "
+        "both and rest on other records; moved are those with another verdict, turned those that "
+        "hold under one choice and fail under the other. Admissible is what the paper's words "
+        "allow. Intervals are over seeds.",
+        cards=True,
+    )
 
 
 def planned() -> pd.DataFrame:

@@ -335,7 +335,7 @@ def test_what_is_no_policy_is_shown_its_form():
     [
         (lambda k: Valuation(*np.ones((2, k - 1)), 0, 0, ""), r"returned \[\(2,\)\]"),
         (lambda k: np.ones(k), "Values returned .*'ndarray'.*; expected a list of one"),
-        (lambda k: Valuation(*np.full((2, k), NAN), 0, 0, ""), "Values returned the values .*nan"),
+        (lambda k: Valuation(*np.full((2, k), NAN), 0, 0, ""), "Values returned .*nan"),
         (lambda k: Valuation(*np.ones((2, k, 3)), 0, 0, ""), r"\[\(3, 3\)\]; .* \[\(3,\)\]"),
     ],
 )

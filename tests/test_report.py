@@ -1,13 +1,20 @@
 """The report on all papers: counts on one basis each, and numbers that its words agree with."""
 
+import re
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
 from reproduction import report, tables
 from reproduction import verdicts as v
+from reproduction.claims import load_claims
 from reproduction.experiments import get
 from reproduction.readings import choices_of
+from reproduction.records import Store
 from reproduction.report import HEADLINES, WRITTEN, Report, decided
+
+POLICY = Path(__file__).parents[1] / "book" / "policy.md"
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +68,8 @@ def test_a_verdict_on_cifar_10_says_that_ours_is_a_copy(told):
 
 
 def test_every_rule_in_use_is_explained_and_every_verdict_is_drawn(told):
+    explained = re.findall(r"`(\w+)`", POLICY.read_text("utf-8"))
+    assert set(told.judged["rule"].str.split(" ").str[0]) <= set(explained)
     drawn = set(v.LOOKS) - {"other"}
     assert drawn | {v.UNDECIDABLE, *v.UNJUDGED} == set(v.VERDICTS)
     (bars,) = report.bars(told).axes
@@ -106,5 +115,8 @@ def test_fedms_stands_with_the_whole_class_beside_the_tenth(told):
 
 
 @pytest.mark.parametrize("paper", WRITTEN)
-def test_a_chapter_shows_every_choice(paper):
-    assert tables.choices(paper).count("\n") == len(choices_of(paper)) + 1
+def test_a_chapter_shows_every_choice_and_the_verdicts_under_those_on_record(paper, tmp_path):
+    rows = choices_of(paper)
+    assert tables.choices(paper).count("\n") == len(rows) + 1
+    shown = tables.other_choices(Store(tmp_path), load_claims(paper)).html
+    assert shown.count("<tr") == 1  # there is no record, and a head

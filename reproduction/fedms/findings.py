@@ -165,7 +165,6 @@ def amounts(e: Evaluation) -> Numbers:
     five = e.five()
     return {
         "ms-maverick": bounded_interval(e.rates("fedms")["maverick"], 0, 100),
-        "ms-equal-maverick": bounded_interval(e.rates("fedms-equal")["maverick"], 0, 100),
         "ms-lost": paired_interval(five["accuracy"] - five["accuracy_without"]),
         "ms-weights": lead(e.pooled, "fedms", "fedms-equal"),
         "ms-tuned-rare": paired_interval(

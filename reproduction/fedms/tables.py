@@ -15,7 +15,7 @@ from reproduction.fedms import figures, findings
 from reproduction.fedms.experiments import PAPER_METHODS, SCENARIOS
 from reproduction.fedms.findings import EXPERIMENTS, KIND_LABELS, LABELS, Evaluation
 from reproduction.overviews import where
-from reproduction.tables import Page, captioned, choices
+from reproduction.tables import Page, captioned
 from reproduction.tables import main_claims as claims_in_words
 
 PAGE = Page(Evaluation)
@@ -31,7 +31,7 @@ def main_claims(e: Evaluation) -> Any:
     return claims_in_words(e.claims, findings.main_claims(e))
 
 
-PAGE.add(lambda e: choices("fedms"), "What the paper leaves open")
+PAGE.choices("fedms")
 
 
 @PAGE.table(

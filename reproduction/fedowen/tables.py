@@ -106,9 +106,8 @@ def exact_values(e: Evaluation, table: str) -> Any:
     return overviews.table(rows)
 
 
-PAGE.add(
-    lambda e: pages.choices("fedowen"),
-    "What the paper leaves open",
+PAGE.choices(
+    "fedowen",
     "The abstract links to published code, hoseinkhs/AdaptiveSelectionFL. We worked from the "
     "text alone and have not read it, so some of these lines may be settled there.",
 )

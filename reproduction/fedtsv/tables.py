@@ -63,7 +63,7 @@ def main_claims(e: Evaluation) -> Any:
     return pd.DataFrame(lines), {"marks": pages.marks_told(e.claims.loc[kept])}
 
 
-PAGE.add(lambda e: pages.choices("fedtsv"), "What the paper leaves open")
+PAGE.choices("fedtsv")
 
 
 @pages.captioned()

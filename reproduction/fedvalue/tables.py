@@ -211,7 +211,7 @@ def noise(e: Evaluation) -> Any:
 
 
 PAGE = pages.Page(Evaluation)
-PAGE.add(lambda e: pages.choices("fedvalue"), "What the paper leaves open")
+PAGE.choices("fedvalue")
 PAGE.add(sizes, "Sizes of the values")
 PAGE.printed(
     "t8", "t5", "t6", "t6s", "t7", "t7s", "t9.movies", "t9.candidates", "t9.features", "t9.high",
