@@ -50,7 +50,7 @@ def test_intervals():
     for call, word in (
         (lambda: geometric_mean([1, -5, 4]), "values begin at -5"),
         (lambda: geometric_mean([0, 4]), "values begin at 0"),
-        (lambda: bounded_interval([2, 3], 0, 1), "from 2 to 3, beyond 0 to 1"),
+        (lambda: bounded_interval([2, 3], 0, 1), "from 2 to 3 lie beyond 0 to 1"),
         (lambda: mean_interval([1, 2], level=95), "level is 95; it must lie between 0 and 1"),
     ):
         with pytest.raises(ValueError, match=word):

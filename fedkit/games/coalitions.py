@@ -70,7 +70,10 @@ def check_table_size(n_players: int) -> None:
     """Refuse a table of all coalitions that would not fit."""
     whole("n_players", n_players, 1)
     if n_players > MAX_TABLE_PLAYERS:
-        raise ValueError(f"n_players is {n_players}; a table has up to {MAX_TABLE_PLAYERS}: sample")
+        raise ValueError(
+            f"n_players is {n_players}; a table holds at most {MAX_TABLE_PLAYERS} players: use a "
+            "sampling estimator"
+        )
 
 
 def coalitions_between(start: int, stop: int, n_players: int) -> Coalitions:

@@ -132,7 +132,10 @@ class Memory:
         if not entries:
             return np.zeros((0, n), dtype=np.bool_)
         if entries[0][1] != n:
-            raise ValueError(f"{self.path} is of {entries[0][1]} players, not {n}: another game")
+            raise ValueError(
+                f"{self.path} is of a game of {entries[0][1]} players, and this one has {n}; pass "
+                "another path"
+            )
         self._read = entries[-1][0]
         packed = np.frombuffer(b"".join(entry[2] for entry in entries), dtype=np.uint8)
         bits = np.unpackbits(packed.reshape(len(entries), -1), axis=1, bitorder="little", count=n)

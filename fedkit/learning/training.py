@@ -172,7 +172,10 @@ def _check(
                 f"{[len(y), *model.input_shape]}"
             )
         if y.is_floating_point() or (len(y) and not 0 <= int(y.min()) <= int(y.max()) < classes):
-            raise ValueError(f"datasets[{i}] has labels {brief(y)}; expected 0 to {classes - 1}")
+            raise ValueError(
+                f"datasets[{i}] has labels {brief(y)}; expected whole numbers from 0 to "
+                f"{classes - 1}"
+            )
 
 
 def _feed(
