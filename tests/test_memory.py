@@ -75,7 +75,7 @@ def test_another_game_or_file_is_refused(tmp_path):
     fk.remember(game, path)
     for other, words in (
         (fk.normalise(fk.airport([1.0, 3.0, 4.0])), "is of another game"),  # equal ends
-        (fk.airport([1.0, 2.0]), "is of 3 players, not 2"),
+        (fk.airport([1.0, 2.0]), "of 3 players, and this one has 2"),
         (fk.random_unanimity_sum(3, 4, 0, 2), "is of another game"),
     ):
         with pytest.raises(ValueError, match=words) as caught:
