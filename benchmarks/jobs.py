@@ -1,6 +1,6 @@
 """The jobs that people come with, in three libraries: lines to write and seconds.
 
-Run ``python -m benchmarks.jobs``; it writes the table of the page *Jobs, and what they cost*.
+Run ``python -m benchmarks.jobs``; it writes the table of the page on fourteen jobs.
 fedkit's programs are the examples of the book's own pages, run in their order; each program of a
 peer starts from what the page has made by then.  Lines are those of the program as it stands,
 imports apart.  A program that trains the same forests, or asks for as many coalitions, is timed
