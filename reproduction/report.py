@@ -237,17 +237,17 @@ def headlines_otherwise(report: Report) -> plots.Shown:
             row = rows.setdefault(f"{name}: {HEADLINES[moved.claim]}", here)
             row["readings"] += 1
             if moved.before != moved.after:
-                asterisk = "" if moved.reading.admissible else "*"
+                ours = "" if moved.reading.admissible else " (not the paper's words)"
                 reading = re.sub(r"experiment=\w+ ", "", moved.reading.other)
-                verdict = f"{reading}{asterisk}: {v.verdict_text(moved.after)}"
+                verdict = f"{reading}{ours}: {v.verdict_text(moved.after)}"
                 row["another verdict in"].append(verdict)
     for row in rows.values():
         row["another verdict in"] = "; ".join(row["another verdict in"]) or "none"
     return plots.table(
         pd.DataFrame.from_dict(rows, orient="index"),
         "The headline claims that other readings on record judge as well: the verdict in the "
-        "judged reading, how many others there are, and those with another verdict. An asterisk "
-        "marks a reading that the paper's words do not allow; it is shown for comparison.",
+        "judged reading, how many others there are, and those with another verdict. Readings that "
+        "the paper's words do not allow are shown for comparison.",
         cards=True,
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from operator import attrgetter
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -155,10 +156,12 @@ def captioned(**look: Any) -> Callable[[Callable[..., Any]], Callable[..., Shown
 class Page:
     """The page of all tables of a paper, in the order in which they are declared.
 
-    `evaluation` makes, of a profile, what its tables are made of.
+    `evaluation` makes, of a profile, what its tables are made of; `names` are how rows and columns
+    of the printed tables are written.
     """
 
     evaluation: Callable[[str], Any]
+    names: Mapping[str, str] = field(default_factory=dict)
     parts: list[tuple[str, str, Callable[[Any], Any]]] = field(default_factory=list)
 
     def add(self, show: Callable[[Any], Any], title: str = "", words: str = "") -> None:
@@ -198,7 +201,7 @@ class Page:
         for number, parts in itertools.groupby(tables, lambda table: table[1]):
             for k, part in enumerate(parts):
                 title = "" if k else f"Table {number}, cell by cell"
-                self.add(partial(_cells, table=part), title)
+                self.add(partial(_cells, table=part, names=self.names), title)
 
     def every(self, records: str = "paper") -> Iterator[tuple[str, str, Any]]:
         """List title, words, and table or figure."""
@@ -206,13 +209,13 @@ class Page:
         return ((title, words, show(e)) for title, words, show in self.parts)
 
 
-def _cells(e: Any, table: str) -> str:
+def _cells(e: Any, table: str, names: Mapping[str, str]) -> str:
     """Write a printed table of an evaluation's paper: printed, ours, and the verdict."""
     claims = e.claims[[c.place.get("table") == table for c in e.claims.entry]]
     places = [{**c.place, "row": ""} for c in claims.entry]
     judged = [place for place, x in zip(places, claims.verdict, strict=True) if x not in v.UNJUDGED]
     head = f"{e.entries.tables[table].where}: printed, ours, and the verdict.\n\n"
-    return head + comparison_table(claims[[place in judged for place in places]], table)
+    return head + comparison_table(claims[[place in judged for place in places]], table, names)
 
 
 def main_claims(
@@ -331,11 +334,13 @@ def claims_listing(frame: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
+def comparison_table(
+    frame: pd.DataFrame, table: str, names: Mapping[str, str] = MappingProxyType({}), **column: Any
+) -> str:
     """Write one of the paper's tables, as markdown: paper, ours and the verdict in each cell.
 
-    `table` is the id of a block of claims, such as "t1", or "o1" of orderings; `column` keeps the
-    columns with these values only.
+    `table` is the id of a block of claims, such as "t1", or "o1" of orderings; `names` are how its
+    rows and columns are written; `column` keeps the columns with these values only.
     """
     cells: dict[str, dict[str, str]] = {}
     heads: dict[str, None] = {}
@@ -345,14 +350,14 @@ def comparison_table(frame: pd.DataFrame, table: str, **column: Any) -> str:
             continue
         name = str(place.pop("row"))
         shown = [(k, v) for k, v in place.items() if k not in column]
-        head = ", ".join(str(v) if isinstance(v, str) else f"{k} {v}" for k, v in shown)
+        head = ", ".join(names.get(v, v) if isinstance(v, str) else f"{k} {v}" for k, v in shown)
         heads[head] = None
         # A number that is not judged stands beside the paper's all the same: it must say why.
         why = f": {row['note']}" if row["verdict"] == v.NOT_JUDGED else ""
         else_told = "" if why else _copied(row)
         why += else_told and f"<br>{else_told}"
         why += f"<br>{_fits(row)}" if _fits(row) else ""
-        cells.setdefault(name, {})[head] = _powers(
+        cells.setdefault(names.get(name, name), {})[head] = _powers(
             f"{row['paper']}<br>{_ours(row)[1]}<br>{_with_remarks(row)}{why}"
         )
     if not cells:

@@ -11,13 +11,13 @@ import pandas as pd
 from reproduction import overviews
 from reproduction import tables as pages
 from reproduction.fedccea import figures, findings
-from reproduction.fedccea.experiments import LABELS, METHODS, PARTIAL, WALKS
+from reproduction.fedccea.experiments import DATA, DISTRIBUTIONS, LABELS, METHODS, PARTIAL, WALKS
 from reproduction.fedccea.findings import Evaluation, as_text, intervals, of, reduced_claims
 from reproduction.overviews import measured
 
 TOLD = "Means of three seeds with 95% intervals, 300 samples per client"
 
-PAGE = pages.Page(Evaluation)
+PAGE = pages.Page(Evaluation, LABELS | DATA | DISTRIBUTIONS)
 every = PAGE.every
 
 

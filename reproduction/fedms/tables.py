@@ -18,7 +18,7 @@ from reproduction.overviews import where
 from reproduction.tables import Page, captioned
 from reproduction.tables import main_claims as claims_in_words
 
-PAGE = Page(Evaluation)
+PAGE = Page(Evaluation, findings.LABELS)
 every = PAGE.every
 
 

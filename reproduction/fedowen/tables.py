@@ -16,7 +16,12 @@ from reproduction.overviews import lead, seeds_told, where
 from reproduction.tables import main_claims as claims_in_words
 
 by_seed = partial(overviews.by_seed, labels=LABELS)
-PAGE = pages.Page(Evaluation)
+_SELECTED = {
+    f"{row}-{x}": f"{words}, imbalance {x}"
+    for row, words in {"adaptive": "by value", "no-adaptive": "at random"}.items()
+    for x in ("0.01", "0.05")
+}
+PAGE = pages.Page(Evaluation, LABELS | findings.SETS | _SELECTED)
 every = PAGE.every
 
 

@@ -210,7 +210,7 @@ def noise(e: Evaluation) -> Any:
     return overviews.table(rows)[[*names.values()]].sort_index()
 
 
-PAGE = pages.Page(Evaluation)
+PAGE = pages.Page(Evaluation, findings.STRATEGIES)
 PAGE.choices("fedvalue")
 PAGE.add(sizes, "Sizes of the values")
 PAGE.printed(
