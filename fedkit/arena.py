@@ -563,6 +563,10 @@ def _fidelity(view: View, values: Floats) -> float:
 def agreement(a: npt.ArrayLike, b: npt.ArrayLike, silent: float = 0.0) -> float:
     """Kendall's tau-b of two valuations, without NaN; `silent` where one says nothing."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if x.ndim != 1 or x.shape != y.shape:
+        raise ValueError(
+            f"valuations have shapes {x.shape} and {y.shape}; expected one number per client"
+        )
     both = np.isfinite(x) & np.isfinite(y)
     if both.sum() < 2:
         return float("nan")

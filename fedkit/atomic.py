@@ -22,7 +22,7 @@ def named_as(path: str | Path, suffix: str, instead: str = "") -> Path:
     if place.suffix in _OTHERS - {suffix}:
         hint = f" ({instead})" if instead else ""
         raise ValueError(
-            f"{place.name} is another kind of file by name; save writes {suffix}{hint}"
+            f"{place.name} is named like another kind of file; save writes {suffix}{hint}"
         )
     return place
 

@@ -31,7 +31,6 @@ class Reading:
     judged: str
     other: str
     admissible: bool
-    why: str
 
 
 @cache
@@ -44,9 +43,7 @@ def choices_of(paper: str) -> tuple[Mapping[str, str], ...]:
 def readings_of(paper: str) -> tuple[Reading, ...]:
     """Return the other choices that are run, or planned."""
     return tuple(
-        Reading(
-            row["choice"], row["judged"], other, other in row["admissible"].split("; "), row["why"]
-        )
+        Reading(row["choice"], row["judged"], other, other in row["admissible"].split("; "))
         for row in choices_of(paper)
         for other in row["others"].split("; ")
         if other

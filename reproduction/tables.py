@@ -452,7 +452,7 @@ def otherwise(
 
 
 def readings(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFrame:
-    """Tell each open choice of a paper: what is judged and why, and the verdicts otherwise.
+    """Tell each open choice of a paper: what is judged, and the verdicts otherwise.
 
     ``turned`` counts claims that hold under one choice and not under the other.
     """
@@ -470,7 +470,6 @@ def readings(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFra
             ) or "no records",
             "moved": sum(m.before != m.after for m in moved),
             "turned": sum(m.turned for m in moved),
-            "why": reading.why,
         })  # fmt: skip
     table: pd.DataFrame = pd.DataFrame(lines)
     return table.set_index("choice")

@@ -309,6 +309,10 @@ def test_nothing_is_not_below_zero_and_who_comes_late_may_raise_an_alarm() -> No
 def test_mavericks_and_late_clients_are_told_apart_and_the_unasked_left_out() -> None:
     assert agreement([1, 1, 1], [1, 2, 3]) == 0
     assert np.isnan(agreement([1, np.nan], [1, 2]))
+    with pytest.raises(
+        ValueError, match=r"shapes \(2,\) and \(3,\); expected one number per client"
+    ):
+        agreement([1, 2], [1, 2, 3])
     for name, quality in (("mavericks", [1.0, 1.0, 0.0]), ("late", [1.0, 1.0, 0.5])):
         found = measure(name, said([5.0, 0.0, 1.0]), known(quality))
         assert found[name] == 0.5

@@ -129,9 +129,19 @@ flipped = toy().with_transforms({0: LabelFlip(3)})
             lambda: flipped.with_adversaries({0: LabelPermutation(3)}),
             r"\[0\] have an attack of",
         ),
-        (lambda: LabelPermutation(1)(X, Y, RNG(0)), "n_classes is 1"),
+        (lambda: LabelPermutation(1), "n_classes is 1"),
+        (lambda: LabelNoise(0.5, 1), "n_classes is 1"),
         (lambda: FeatureNoise(2.0)(X, Y, RNG(0)), "share is 2"),
+        (
+            lambda: (
+                toy()
+                .with_adversaries({0: FreeRider(), 2: FreeRider()})
+                .with_adversaries({3: FreeRider(), 4: FreeRider()})
+            ),
+            "leave one",
+        ),
         (lambda: toy().with_adversaries({7: FreeRider()}), r"clients \[7\] do not exist"),
+        (lambda: toy().with_adversaries(dict.fromkeys([0, 2, 3, 4], FreeRider())), "leave one"),
     ],
 )
 def test_bad_input(make, message):

@@ -196,8 +196,12 @@ def test_a_probe_gives_numbers_by_name():
     assert type(run([toy()], MLP, OWEN, PLAN, [1], probe=sizes).rounds[0]["k"]) is int
     quiet = run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v: None)  # it may print alone
     assert set(quiet.rounds[0]) == set(run([toy()], MLP, OWEN, PLAN, [1]).rounds[0])
-    with pytest.raises(ValueError, match=r"what probe returned is \[1\]"):
+    with pytest.raises(ValueError, match=r"probe returned \[1\]; expected numbers by name"):
         run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v: [1])
+    with pytest.raises(ValueError, match="expected numbers by name"):
+        run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v: {1: 2.0})
+    mine = run([toy()], MLP, OWEN, PLAN, [1], probe=lambda r, v: {"accuracy": 2.0, "number": 7})
+    assert (mine.rounds[0]["accuracy"], mine.rounds[0]["number"]) == (2.0, 7)
     with pytest.raises(ValueError, match="updates are None; expected a tensor"):
         run([toy()], MLP, OWEN, PLAN, [1], attack=lambda r: None)
 

@@ -15,6 +15,7 @@ from fedkit.datasets import (
     DamagedDataError,
     DownloadError,
     MissingDataError,
+    MovieLens,
     find,
     get,
     load_movielens,
@@ -148,3 +149,16 @@ def test_made_up_ratings_are_of_the_seed_and_hold_taste():
     liked = (one.ratings >= 4).astype(float)
     halves = np.corrcoef(liked[:, ::2].sum(axis=1), liked[:, 1::2].sum(axis=1))[0, 1]
     assert halves > 0.5
+
+
+@pytest.mark.parametrize(
+    ("stars", "people", "why"),
+    [
+        (np.zeros((2, 3)), 2, "uint8"),
+        (np.full((2, 3), 6, dtype=np.uint8), 2, "stars up to 5"),
+        (np.ones((2, 3), dtype=np.uint8), 1, "of each user"),
+    ],
+)
+def test_a_made_up_matrix_is_checked(stars, people, why):
+    with pytest.raises(ValueError, match=why):
+        MovieLens("x", stars, np.zeros((people, 3), dtype=np.int64))

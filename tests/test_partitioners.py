@@ -143,6 +143,7 @@ def test_mixed_groups():
         (lambda: Dirichlet(1e308), "alpha is 1e.308; expected .* up to 1e.12"),
         (lambda: QuantitySkew(1e308), "alpha is 1e.308; expected .* up to 1e.12"),
         (lambda: QuantitySkew(proportions=(1, np.nan)).split(POOL, 2, R(0)), "proportions"),
+        (lambda: Mixed(((2, IID),)), "a partitioner in groups"),
         (lambda: fk.make_federation(fk.load("digits"), 5000, IID(), 0), "n_clients is 5000 for"),
     ],
 )

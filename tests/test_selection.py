@@ -150,6 +150,10 @@ def test_an_oracle_keeps_its_favourites_and_excludes_the_others():
         assert 2 in chosen
         assert 1 not in chosen
         assert 3 not in chosen  # no data
+    with pytest.raises(ValueError, match="every client with data is excluded"):
+        Oracle(excluded=(0, 1, 2, 4))(table(), 2, rng)
+    with pytest.raises(ValueError, match="a client"):
+        Oracle(excluded=(True, False))
 
 
 @pytest.mark.parametrize(

@@ -363,7 +363,7 @@ def federations() -> Iterator[Row]:
         "updates": [*OBJECT, r.updates[:1], r.updates * 1j],
     }  # fmt: skip
     yield "Federation.with_adversaries", f.with_adversaries, {"attacks": {}}, {
-        "attacks": [v for v in OBJECT if v != {}] + [{0: "a"}],
+        "attacks": [v for v in OBJECT if v != {}] + [{0: "a"}, dict.fromkeys(range(4), FLIP)],
     }  # fmt: skip
     yield "federation_game", federated.federation_game, {
         "federation": f, "architecture": arch, "local": w["local"], "rounds": 1,

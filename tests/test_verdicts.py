@@ -747,7 +747,7 @@ def test_other_choices_and_margins_are_judged_beside_the_declared_ones(tmp_path)
 
 def test_a_reading_asks_the_places_that_it_concerns():
     claims = load_claims("fedccea")
-    asked = under(claims, Reading("", "metric=fedccea", "metric=adam", True, ""))
+    asked = under(claims, Reading("", "metric=fedccea", "metric=adam", True))
     assert asked["fedccea.t3.mnist.iid.fedccea"].ours["metric"] == "excluded.adam"
     assert asked["fedccea.t3.mnist.iid.base"].ours["metric"] == "base"
     highest = asked["fedccea.declines-highest.none.fedccea"]

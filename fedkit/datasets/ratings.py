@@ -76,6 +76,16 @@ class MovieLens:
     demographics: Ints
     source: str = "made up"  #: which files were read
 
+    def __post_init__(self) -> None:
+        stars, people = self.ratings, self.demographics.shape
+        known = stars.ndim == 2 and stars.dtype == np.uint8 and stars.size and stars.max() <= 5
+        if not known or people != (len(stars), 3):
+            raise ValueError(
+                f"ratings are {stars.dtype}{list(stars.shape)} and demographics {list(people)}; "
+                "expected uint8[users, movies] with stars up to 5, and gender, age and occupation "
+                "of each user"
+            )
+
     @cached_property
     def fingerprint(self) -> str:
         """Sixteen hexadecimal digits of the sha256 of ratings and demographics."""

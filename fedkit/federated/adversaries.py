@@ -42,6 +42,9 @@ class LabelPermutation:
 
     n_classes: int
 
+    def __post_init__(self) -> None:
+        whole("n_classes", self.n_classes, 2)
+
     def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
         _check_labels(self, y)
         while True:
@@ -56,6 +59,9 @@ class LabelNoise:
 
     share: float
     n_classes: int
+
+    def __post_init__(self) -> None:
+        whole("n_classes", self.n_classes, 2)
 
     def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
         _check_labels(self, y)
@@ -106,7 +112,6 @@ class Backdoor:
 
 
 def _check_labels(attack: LabelFlip | LabelPermutation | LabelNoise, y: Tensor) -> None:
-    whole("n_classes", attack.n_classes, 2)
     if len(y) and int(y.max()) >= attack.n_classes:
         raise ValueError(
             f"{type(attack).__name__} has n_classes={attack.n_classes}, and a label is "

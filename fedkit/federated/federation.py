@@ -151,8 +151,8 @@ class Federation:
         """The same federation in which some clients misbehave.
 
         An attack is a function ``(x, y, rng) -> (x, y)`` on a client's data, or has a method
-        ``update(honest, rng)`` that returns what is sent in the place of an update.  A second
-        attack of a kind for a client is refused.
+        ``update(honest, rng)`` that returns what is sent in the place of an update.  Refused are a
+        second attack of a kind for a client, and to leave nobody honest.
         """
         for i, attack in having("attacks", attacks, "items", "keys").items():
             if isinstance(attack, type) or not callable(attack):
@@ -163,6 +163,9 @@ class Federation:
         for new, old in ((on_data, self.transforms), (on_updates, self.attacks)):
             if other := sorted(i for i in new if i in old and new[i] != old[i]):
                 raise ValueError(f"clients {other} have an attack of this kind; make one of both")
+        bad = {*self.attacks, *attacks}
+        if all(int(i) in bad for i in np.flatnonzero(self.sizes)):
+            raise ValueError("every client with data misbehaves in attacks; leave one honest")
         made = self.with_transforms(on_data)
         return replace(made, attacks={**self.attacks, **on_updates})
 

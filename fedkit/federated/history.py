@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,9 @@ class History:
     seconds: dict[str, float] = field(default_factory=dict)
     models: torch.Tensor | None = None
 
-    def add(self, r: Round, v: Valuation, number: int, accuracy: float, **more: Any) -> None:
+    def add(
+        self, r: Round, v: Valuation, number: int, accuracy: float, more: Mapping[str, Any]
+    ) -> None:
         """Add a round of this number, from 1; `more` are the rest of its numbers."""
         key = {"seed": r.streams.seed, "round": number}
         spent = {"evaluations": v.evaluations, "calls": v.calls}
@@ -91,6 +94,8 @@ class History:
             float64[clients] or [clients, m] with the clients' numbers as names.
         """
         seeds = sorted({row["seed"] for row in self.rounds})
+        if not seeds:
+            raise ValueError("the history holds no round yet: there is nothing to add up")
         if seed is None and len(seeds) != 1:
             raise ValueError(f"the run has the seeds {seeds}; name one")
         chosen = choice("seed", seeds[0] if seed is None else seed, seeds)

@@ -249,6 +249,11 @@ class Mixed:
 
     groups: tuple[tuple[int, Partitioner], ...]
 
+    def __post_init__(self) -> None:
+        for number, partitioner in self.groups:
+            whole("a number of clients in groups", number, 1)
+            having("a partitioner in groups", partitioner, "split")
+
     def split(self, y: np.ndarray, n_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         numbers = np.array([number for number, _ in self.groups])
         if numbers.sum() != n_clients:

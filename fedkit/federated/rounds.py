@@ -7,7 +7,7 @@ alone and among others, as every draw comes from a stream named by seed, round a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -410,9 +410,16 @@ class _Server:
         t, accuracy = r.index + 1, float("nan")
         if t == self.plan.rounds or t % self.plan.evaluate_every == 0:
             accuracy = float(self.test.utilities(self.model[None])[0])
-        probed = having("what probe returned", probe(r, valuation) or {}, "items") if probe else {}
-        more = {name: np.asarray(number).tolist() for name, number in probed.items()}
-        history.add(r, valuation, t, accuracy, last=t == self.plan.rounds, **more)
+        probed = None if probe is None else probe(r, valuation)
+        more = {"last": t == self.plan.rounds} | _check_probed(probed)
+        history.add(r, valuation, t, accuracy, more)
+
+
+def _check_probed(probed: Any) -> dict[str, Any]:
+    probed = {} if probed is None else probed
+    if not isinstance(probed, Mapping) or not all(isinstance(name, str) for name in probed):
+        raise ValueError(f"probe returned {brief(probed)}; expected numbers by name, or None")
+    return {name: np.asarray(value).tolist() for name, value in probed.items()}
 
 
 def _train(

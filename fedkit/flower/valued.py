@@ -236,7 +236,7 @@ class Valued(Strategy):
         accuracy = float("nan") if self.test is None else float(self.test.utilities(model[None])[0])
         for before in self.history.rounds[-1:]:
             before["last"] = False
-        self.history.add(r, valuation, server_round, accuracy, last=True)
+        self.history.add(r, valuation, server_round, accuracy, {"last": True})
         self.history.models = model[None]
         return arrays, metrics
 

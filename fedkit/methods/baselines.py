@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from fedkit.checks import Floats, Ints, flag
+from fedkit.checks import Floats, Ints, choice, flag, whole
 from fedkit.federated.policies import top, unsampled
 from fedkit.federated.rounds import ClientTable, Round
 from fedkit.games.coalitions import Coalitions
@@ -24,6 +24,12 @@ from fedkit.games.game import Game
 from fedkit.games.valuation import Valuation
 from fedkit.methods.fedms import sample_by_score
 from fedkit.methods.fedtsv import check_inner_products, gram_matrix
+
+
+def _check_clients(*clients: int) -> None:
+    """Refuse what are no numbers of clients, such as a mask."""
+    for client in clients:
+        whole("a client", client, 0)
 
 
 def _best(pool: Ints, scores: Floats, k: int, rng: np.random.Generator) -> Ints:
@@ -96,6 +102,9 @@ class RunningValue:
     alpha: float = 0.7
     start: Literal["uniform", "first"] = "uniform"
 
+    def __post_init__(self) -> None:
+        choice("start", self.start, ("uniform", "first"))
+
     def __call__(self, table: ClientTable, ids: Ints, valuation: Valuation) -> None:
         new, old = valuation.values, table.values[ids]
         first = table.counts[ids] == 1
@@ -135,8 +144,13 @@ class Oracle:
     favourites: tuple[int, ...] = ()
     excluded: tuple[int, ...] = ()  #: clients that never do
 
+    def __post_init__(self) -> None:
+        _check_clients(*self.favourites, *self.excluded)
+
     def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> Ints:
         pool = np.setdiff1d(table.available, self.excluded)
+        if not len(pool):
+            raise ValueError("every client with data is excluded; leave at least one")
         return _best(pool, np.isin(pool, self.favourites).astype(np.float64), k, rng)
 
 
@@ -224,6 +238,9 @@ class OracleWeights:
     """Control: a server that is told who misbehaves, and averages the others."""
 
     excluded: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        _check_clients(*self.excluded)
 
     def __call__(self, r: Round, valuation: Valuation, table: ClientTable) -> Tensor:
         good = (~np.isin(r.participants, self.excluded)).astype(np.float64)

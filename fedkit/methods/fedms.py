@@ -301,6 +301,9 @@ class CoresetWeights:
     #: nobody where section 5.1's rule discards it
     aggregate: Literal["coreset", "all"] = "coreset"
 
+    def __post_init__(self) -> None:
+        choice("aggregate", self.aggregate, ("coreset", "all"))
+
     def __call__(self, r: Round, valuation: Valuation, table: ClientTable) -> Tensor:
         weights = np.asarray(r.sizes, dtype=np.float64)
         if valuation.info.get("initial"):
