@@ -180,7 +180,7 @@ CHAPTERS = [
     *(s for s in SOURCES if not s.stem.endswith("-appendix")),
     *(
         ROOT / "book" / f"{page}.md"
-        for page in ("intro", "how-to-read", "federated-learning", "questions")
+        for page in ("intro", "how-to-read", "federated-learning", "questions", "checking")
     ),
 ]
 #: sections and folds that calculate with made-up numbers
