@@ -291,7 +291,7 @@ def numbers(e: Evidence) -> dict[str, str | int]:
         alone = f"{cut.mean:{quoted.sign}.{quoted.digits}f}"
         whole = cut.text(quoted.digits, signed=bool(quoted.sign))
         found[quoted.name] = alone if quoted.name.endswith("-mean") else whole
-    twins, took = e.twins(), hours(e)
+    twins, took, thirty = e.twins(), hours(e), costs()["30"]
     trained = e.units("cost.trainings").loc["labels", "proxy-retrained"]  # of ten clients
     graded = e.units("stability.seeds").loc["label-noise", "exact-loss"]
     shares = {**alarms(e), **_changes(e), "twice-graded": graded, "pair": twins.mean(),
@@ -302,6 +302,10 @@ def numbers(e: Evidence) -> dict[str, str | int]:
         "again-cost": f"{trained:.0f}",
         "again-coalitions": f"{2 * trained:.0f}",  # each of half of the data, on average
         "took-all": f"{took.sum():.0f}",
+        **{
+            f"cost-{key}": f"{100 * thirty[name] / thirty['fedavg']:.0f}"
+            for key, name in (("loo", "loo-loss"), ("proxy", "proxy"), ("cgsv", "cgsv"))
+        },
         "took-first": f"{60 * took[next(iter(METHODS))]:.0f}",
     }
     return found

@@ -170,8 +170,7 @@ def federation(e: Evaluation) -> dict[str, Any]:
         "cal-readings": every.reset_index("reported").index.nunique(),
         "cal-declared": f"{others.error[reading]:.1f}",
         "cal-present": f"{others.error[PRESENT]:.1f}",
-        "cal-declared-rest": f"{rest[reading]:.1f}",
-        "cal-present-rest": f"{rest[PRESENT]:.1f}",
+        "cal-gap": f"{rest[reading] - rest[PRESENT]:.1f}",
         "dec-columns": e.declared.groupby(["imbalance", *_PLACE]).ngroups,
     }
 
