@@ -72,12 +72,8 @@ def accuracy_and_loss(outputs: torch.Tensor, y: torch.Tensor) -> Floats:
 
 def bounded_loss(r: Round, judge: Evaluator) -> Callable[[Bools], Floats]:
     """Minus the loss of coalitions, no worse than minus :data:`WORST`."""
-    game = replace(r, evaluator=judge).game()
-
-    def value(rows: Bools) -> Floats:
-        return np.maximum(np.nan_to_num(game.function(rows), nan=-WORST, neginf=-WORST), -WORST)
-
-    return value
+    loss = replace(r, evaluator=judge).game().function
+    return lambda rows: np.maximum(np.nan_to_num(loss(rows), nan=-WORST, neginf=-WORST), -WORST)
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,10 +340,9 @@ def _uniform(rounds: Sequence[Round]) -> list[Valuation]:
 
 @dataclass(frozen=True)
 class Budgeted:
-    """An estimator as a policy, under a `common` budget, and told the sizes if `sized`."""
+    """An estimator as a policy, under the common budget, and told the sizes if `sized`."""
 
     estimator: est.Estimator
-    common: bool = True
     sized: bool = False
     normalised: bool = False
 
@@ -357,12 +352,11 @@ class Budgeted:
         if self.sized:
             sizes = [r.sizes.astype(np.float64) for r in rounds]
             games = [replace(g, sizes=own) for g, own in zip(games, sizes, strict=True)]
-        budgets = [self._budget(game) for game in games] if self.common else None
+        budgets = [self._budget(game.n_players) for game in games]
         seeds = [r.streams.child("valuation") for r in rounds]
         return est.estimate_many(games, self.estimator, budgets, seeds)
 
-    def _budget(self, game: Game) -> int:
-        n = game.n_players
+    def _budget(self, n: int) -> int:
         budget = min(SPENT * n, 2**n)
         least = self.estimator.minimum(n, "distinct")
         return max(budget - 2, least) if self.normalised else budget
@@ -412,8 +406,8 @@ def _sampled(estimator: est.Estimator, **settings: bool) -> RoundByRound:
     return RoundByRound(Budgeted(estimator, **settings), seen)
 
 
-def _by_class(estimator: est.Estimator, common: bool) -> RoundByRound:
-    return RoundByRound(Budgeted(estimator, common), _SEEN, "class_accuracy", rewards)
+def _by_class(policy: Value) -> RoundByRound:
+    return RoundByRound(policy, _SEEN, "class_accuracy", rewards)
 
 
 _SEEN = ("validation",)
@@ -430,8 +424,8 @@ METHODS: Mapping[str, Method] = {
     "complementary": _sampled(est.ComplementarySampling()),
     "proxy": _sampled(est.ProxySampling(), sized=True),
     "owen": _sampled(OwenSampling(), normalised=True),
-    "ms-mr": _by_class(MaverickMR(), common=False),
-    "ms-gtg": _by_class(MaverickGTG(), common=True),
+    "ms-mr": _by_class(policies.Estimated(MaverickMR(), None, "distinct", normalised=False)),
+    "ms-gtg": _by_class(Budgeted(MaverickGTG())),
     "fedtsv": _Trajectories(TrajectoryValues(), ("updates", "sizes", "validation")),
     "cgsv": RoundByRound(CosineValues(), ("updates",)),
     "shapfed": RoundByRound(policies.ClassCosine(), ("updates", "sizes")),

@@ -42,8 +42,7 @@ def bar(items: Iterable[T], show: bool, unit: str, **options: Any) -> Iterable[T
     visible = sys.stderr.isatty() or hasattr(shell, "kernel")  # a notebook's shell has one
     if not flag("progress", show) or not visible:
         return items
-    shown: Iterable[T] = need("tqdm.auto", "run").tqdm(items, unit=unit, leave=False, **options)
-    return shown
+    return need("tqdm.auto", "run").tqdm(items, unit=unit, leave=False, **options)
 
 
 def lazy(package: str, files: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any]]:

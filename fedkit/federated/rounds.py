@@ -350,12 +350,6 @@ class Missing:
         raise ValueError(self._sentence)
 
 
-_NO_VALIDATION = (
-    "the federation holds no validation data, and this strategy scores models on them: give it "
-    "some, or take one that does not"
-)
-
-
 class _Server:
     """What the server of one federation keeps, and its part of a round."""
 
@@ -368,7 +362,10 @@ class _Server:
             raise ValueError("the federation has no test data, on which models are scored")
         self.federation, self.plan, self.streams = f, plan, Streams(seed)
         self.judge = partial(Evaluator, model, device=device)
-        self.evaluator: Any = Missing(_NO_VALIDATION)
+        self.evaluator: Any = Missing(
+            "the federation holds no validation data, and this strategy scores models on them: "
+            "give it some, or take one that does not"
+        )
         if len(f.y_val):
             self.evaluator = self.judge(f.x_val, f.y_val, plan.utility)
         self.test = self.judge(f.x_test, f.y_test)

@@ -255,7 +255,9 @@ def _kept(discrete: Any, columns: int, name: str) -> Any:
 def _parsed(column: NDArray[Any], where: str) -> tuple[NDArray[Any], Bools]:
     """Return the values of a column that are there, as numbers or text, and which are missing."""
     if column.dtype.kind == "O":
-        absent = np.array([is_missing(value) for value in column], dtype=np.bool_)
+        # None, pandas' NA, NaN
+        missing = (v is None or type(v).__name__ == "NAType" or bool(v != v) for v in column)
+        absent = np.fromiter(missing, np.bool_)
         values = plain_array(column[~absent].tolist())  # whole numbers stay whole
     else:
         absent = column != column
@@ -267,11 +269,6 @@ def _parsed(column: NDArray[Any], where: str) -> tuple[NDArray[Any], Bools]:
     if values.dtype.kind == "f" and np.isinf(values).any():
         raise ValueError(f"{where} holds an infinite value; expected finite numbers, or NaN")
     return values, absent
-
-
-def is_missing(value: Any) -> bool:
-    """Tell whether a value is None, NaN or pandas' NA."""
-    return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
 def _binned(values: NDArray[Any], bins: int, how: How, keep: bool | None, where: str) -> Ints:

@@ -172,10 +172,9 @@ def _own_data(
     chosen = None if columns is None else _listed(columns)
     ids, x, y = read_columns(data, id_column=id_column, label=label, columns=chosen)
     cells = tables.joint_codes(tables.discretise(x, bins, how, name=str(data)))
+    tables.warn_of_cells(cells, name if label is None else None)
     if label is None:
-        tables.warn_of_cells(cells, name)
         return ids, cells, None
-    tables.warn_of_cells(cells)
     labels = tables.label_codes(y, f"the label {label!r}")
     tables.warn_of_label(labels, f"the label {label!r}")
     return ids, cells, labels

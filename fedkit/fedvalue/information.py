@@ -68,11 +68,9 @@ class PartyValues(Valuation):
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per data party: value, standard error, perhaps plug-in."""
-        columns: dict[str, Any] = {"party": self.names, "value": self.values}
-        columns["standard_error"] = self.standard_errors
-        if self.plugin is not None:
-            columns["plugin"] = self.plugin
-        return need("pandas", extra="run").DataFrame(columns)
+        told = {"value": self.values, "standard_error": self.standard_errors, "plugin": self.plugin}
+        columns = {name: column for name, column in told.items() if column is not None}
+        return need("pandas", extra="run").DataFrame({"party": self.names, **columns})
 
 
 def mshapley_cmi(
@@ -120,10 +118,8 @@ def mshapley_cmi(
 
 def _party_values(found: Valuation, correction: str, task_value: float, names: Any) -> PartyValues:
     facts = {**found.info, "correction": correction, "task_value": task_value, "unit": "nats"}
-    return PartyValues(
-        found.values, found.standard_errors, found.evaluations, found.calls, "MShapley-CMI",
-        exact=found.exact, info=facts, degrees_of_freedom=found.degrees_of_freedom, names=names,
-    )  # fmt: skip
+    known = {"method": "MShapley-CMI", "seed": None, "info": facts, "names": names}
+    return PartyValues(**vars(found) | known)
 
 
 def mshapley_from_table(

@@ -11,22 +11,9 @@ import torch
 
 from fedkit.checks import choice, having, whole_or_none
 from fedkit.extras import need
+from fedkit.federated import rounds
 from fedkit.federated.history import History
 from fedkit.federated.policies import UniformSelection
-from fedkit.federated.rounds import (
-    Aggregate,
-    ClientTable,
-    Missing,
-    Remember,
-    Round,
-    Select,
-    Value,
-    check_selection,
-    keep_latest,
-    next_model,
-    values_of,
-)
-from fedkit.federated.rounds import Strategy as Policies
 from fedkit.games.ledger import Ledger
 from fedkit.games.valuation import Valuation
 from fedkit.learning.evaluation import Evaluator
@@ -62,7 +49,7 @@ def to_arrays(model: Model, row: torch.Tensor) -> ArrayRecord:
     return ArrayRecord(model.state(row.cpu()))
 
 
-def _leave(r: Round, valuation: Valuation, table: ClientTable) -> torch.Tensor:
+def _leave(r: rounds.Round, valuation: Valuation, table: rounds.ClientTable) -> torch.Tensor:
     """Leave the next model to the inner strategy."""
     return r.base
 
@@ -103,14 +90,14 @@ class Valued(Strategy):
     """
 
     inner: Strategy
-    value: Value
+    value: rounds.Value
     evaluator: Any
     _: KW_ONLY
-    select: Select | None = None
+    select: rounds.Select | None = None
     participants: int | None = None
     newcomers: int | None = None
-    aggregate: Aggregate | None = None
-    remember: Remember = keep_latest
+    aggregate: rounds.Aggregate | None = None
+    remember: rounds.Remember = rounds.keep_latest
     outputs: int | None = None
     test: Evaluator | None = None
     local: Any = None
@@ -122,12 +109,12 @@ class Valued(Strategy):
     #: (a ``ConfigRecord``) where that is free, else the lowest that is
     numbers: dict[int, int] = field(default_factory=dict, init=False)
     #: what is known of the clients; None before the first reply
-    table: ClientTable | None = field(default=None, init=False)
+    table: rounds.ClientTable | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         having("inner", self.inner, "configure_train", "aggregate_train")
         if isinstance(self.evaluator, Model):
-            self.evaluator = Missing(_NO_DATA, model=self.evaluator)
+            self.evaluator = rounds.Missing(_NO_DATA, model=self.evaluator)
         else:
             having("evaluator", self.evaluator, "model", "prepare", "evaluate")
         needs = {"ledger": ("add", "rounds"), "test": ("utilities",), "local": ("lr", "n_steps")}
@@ -141,13 +128,13 @@ class Valued(Strategy):
         whole_or_none("participants", self.participants)
         whole_or_none("newcomers", self.newcomers, 0)
         choice("weighting", self.weighting, ("size", "uniform"))
-        self.policies = Policies(
+        self.policies = rounds.Strategy(
             self.select or UniformSelection(), self.value, self.aggregate or _leave, self.remember,
             self.outputs,
         )  # fmt: skip
         if self.newcomers is None:
             self.newcomers = self.participants
-        self.local = self.local or Missing(_NO_LOCAL)
+        self.local = self.local or rounds.Missing(_NO_LOCAL)
         self.streams = Streams(self.seed)
         self._before = 0  # rounds that the ledger held when the strategy was started
         self._base = torch.zeros(0)
@@ -192,7 +179,7 @@ class Valued(Strategy):
         if len(table.available):
             rng = self._stream(server_round).generator("select")
             ids = self.policies.select(table, self.participants, rng)
-            chosen = check_selection(self.policies.select, ids, len(here)).tolist()
+            chosen = rounds.check_selection(self.policies.select, ids, len(here)).tolist()
             kept.update(k for k, i in enumerate(asked) if i in chosen)
         return [m for k, m in enumerate(messages) if k in kept]
 
@@ -213,13 +200,13 @@ class Valued(Strategy):
             return self.inner.aggregate_train(server_round, errors)
         ids, good, updates, sizes = zip(*sorted(read, key=lambda item: item[0]), strict=True)
         unusable = np.setdiff1d([self._of(m) for m, _, _ in answers], ids)
-        r = Round(
+        r = rounds.Round(
             server_round - 1, self.evaluator.model, self._base, torch.stack(updates), np.array(ids),
             np.array(sizes), self.evaluator, self.local, self.weighting,
             self._stream(server_round), left_out=tuple(unusable.tolist()),
         )  # fmt: skip
-        (valuation,) = values_of(self.policies, [r])
-        next_model(self.policies, table, r, valuation)
+        (valuation,) = rounds.values_of(self.policies, [r])
+        rounds.next_model(self.policies, table, r, valuation)
         if self.ledger is not None:
             self.ledger.add(self._before + server_round, valuation, r.participants)
         if self.aggregate is not None:
@@ -280,10 +267,10 @@ class Valued(Strategy):
                 number = next(i for i in range(len(taken) + 1) if i not in taken)
             self.numbers[message.metadata.src_node_id] = number
 
-    def _meet(self, sizes: dict[int, int]) -> ClientTable:
+    def _meet(self, sizes: dict[int, int]) -> rounds.ClientTable:
         """Note the sizes of clients, in a table with a row for each number."""
         n = max(self.numbers.values(), default=-1) + 1
-        table = ClientTable.new(
+        table = rounds.ClientTable.new(
             np.zeros(n, np.int64), np.zeros((n, 0), np.int64), self.policies.outputs
         )
         if (old := self.table) is not None:

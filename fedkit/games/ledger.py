@@ -115,7 +115,7 @@ class Ledger:
             frame = found.in_units().named([str(client) for client in who]).to_frame()
             frame.insert(0, "round", number)
             frames.append(frame)
-        joined: pd.DataFrame = need("pandas", "run").concat(frames, ignore_index=True)
+        joined = need("pandas", "run").concat(frames, ignore_index=True)
         return joined.rename(columns={"player": "client"})
 
     def plot(self, ax: Any = None) -> Any:

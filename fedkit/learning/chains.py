@@ -74,8 +74,7 @@ def run_chain(
 
 def max_pool_2x2(x: Tensor) -> Tensor:
     """``F.max_pool2d(x, 2)`` of ``[N, C, H, W]``, gradients included."""
-    pooled: Tensor = _MaxPool2x2.apply(x[..., : x.shape[-2] // 2 * 2, : x.shape[-1] // 2 * 2])
-    return pooled
+    return _MaxPool2x2.apply(x[..., : x.shape[-2] // 2 * 2, : x.shape[-1] // 2 * 2])
 
 
 class _MaxPool2x2(torch.autograd.Function):
@@ -128,8 +127,7 @@ def convolve_and_pool(
         layer.dilation,
         layer.groups,
     )
-    pooled: Tensor = torch.mkldnn_max_pool2d(blocked, (size, size), (size, size))
-    return pooled.to_dense()
+    return torch.mkldnn_max_pool2d(blocked, (size, size), (size, size)).to_dense()
 
 
 def _bound(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -302,8 +302,7 @@ class Model:
         if layers is not None:
             return run_chain(layers, tensors, x, fast=fast)
         given = dict(zip(self.keys, tensors, strict=True))
-        out: Tensor = torch.func.functional_call(self.module, given, (x,))
-        return out
+        return torch.func.functional_call(self.module, given, (x,))
 
 
 def _few(names: Sequence[str]) -> str:

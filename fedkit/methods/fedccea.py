@@ -40,13 +40,7 @@ from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
 from fedkit.games.valuation import Valuation
 from fedkit.learning.models import Model
 from fedkit.learning.training import LocalSGD
-from fedkit.methods.optimisers import (
-    ADAM_STARTS,
-    fit_connected,
-    random_starts,
-    shared_weights,
-    train_by_adam,
-)
+from fedkit.methods import optimisers
 from fedkit.streams import Streams
 
 Sigmoid = Literal["shared", "connected"]
@@ -306,13 +300,15 @@ def fit_aam(
         return network
 
     if solver == "adam":  # lines 7 and 8
-        starts = [drawn(torch.float32) for _ in range(ADAM_STARTS)]
+        starts = [drawn(torch.float32) for _ in range(optimisers.ADAM_STARTS)]
         batches = streams.generator("batches")
-        network, losses = train_by_adam(starts, padded_inputs(x), y, batches, lr=lr, epochs=epochs)
+        network, losses = optimisers.train_by_adam(
+            starts, padded_inputs(x), y, batches, lr=lr, epochs=epochs
+        )
     elif sigmoid == "connected":
-        network, losses = fit_connected(x, y, rng, lambda: drawn(torch.float64))
+        network, losses = optimisers.fit_connected(x, y, rng, lambda: drawn(torch.float64))
     else:
-        best, a, b, losses = shared_weights(x, y, random_starts(x, rng))
+        best, a, b, losses = optimisers.shared_weights(x, y, optimisers.random_starts(x, rng))
         network = AccuracyApproximation.of_line(best, a, b)
 
     def predict(sizes: Floats) -> Floats:
