@@ -94,7 +94,11 @@ def check_counts(table: Table, reports: Sequence[Report], order: Order, iteratio
     if problem:
         raise CheatingDetected("well-formed", iteration, problem)
 
-    known = np.all([np.isin(column, report.artificial) for report, column in sent], axis=0)
+    known = np.ones(len(table.counts), dtype=bool)
+    for report, column in sent:
+        made = np.zeros(len(report.cells), dtype=bool)
+        made[report.artificial] = True
+        known &= made[column]
     weights = np.concatenate([table.counts[known], np.full(order.artificial, -1)])
     parts = [np.concatenate([column[known], report.artificial]) for report, column in sent]
     tokens, rest = count_tuples(parts, weights)
