@@ -15,6 +15,7 @@ from fedkit.federated.adversaries import (
     LabelPermutation,
     RandomData,
     RandomUpdate,
+    ScaledUpdate,
 )
 from fedkit.federated.policies import NoValue, SizeWeighted, UniformSelection
 from fedkit.federated.rounds import Plan, Strategy, run
@@ -156,3 +157,21 @@ def test_noisy_labels_are_any_of_the_others():
     expected = len(many) / 4
     assert found[0] == 0
     assert np.abs(found[1:] - expected).max() < 4.5 * (0.75 * expected) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RandomData(0), "n_classes is 0"),
+        (lambda: Backdoor(0.5, target=-3), "target is -3"),
+        (lambda: Backdoor(1.5), "share is 1.5"),
+        (lambda: LabelNoise(-0.1, 5), "share is -0.1"),
+        (lambda: FeatureNoise(float("nan")), "share is nan"),
+        (lambda: RandomUpdate(float("nan")), "scale is nan"),
+        (lambda: RandomUpdate(-1.0), "scale is -1"),
+        (lambda: ScaledUpdate("x"), "factor is 'x'"),
+    ],
+)
+def test_an_attack_refuses_what_it_cannot_do_before_it_is_cast(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -61,6 +61,7 @@ class LabelNoise:
     n_classes: int
 
     def __post_init__(self) -> None:
+        real("share", self.share, 0.0, 1.0)
         whole("n_classes", self.n_classes, 2)
 
     def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
@@ -78,8 +79,10 @@ class FeatureNoise:
 
     share: float
 
-    def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
+    def __post_init__(self) -> None:
         real("share", self.share, 0.0, 1.0)
+
+    def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
         noise = torch.from_numpy(rng.standard_normal(x.shape, dtype=np.float32))
         return (1 - self.share) ** 0.5 * x + self.share**0.5 * noise, y
 
@@ -89,6 +92,9 @@ class RandomData:
     """Images of standard normal noise with uniform labels, as many as the client has."""
 
     n_classes: int
+
+    def __post_init__(self) -> None:
+        whole("n_classes", self.n_classes, 2)
 
     def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
         noise = rng.standard_normal(x.shape, dtype=np.float32)
@@ -101,6 +107,10 @@ class Backdoor:
 
     share: float
     target: int = 0
+
+    def __post_init__(self) -> None:
+        real("share", self.share, 0.0, 1.0)
+        whole("target", self.target, 0)
 
     def __call__(self, x: Tensor, y: Tensor, rng: Rng) -> Pair:
         images, labels = x.clone(), y.clone()
@@ -121,7 +131,6 @@ def _check_labels(attack: LabelFlip | LabelPermutation | LabelNoise, y: Tensor) 
 
 def _drawn(share: float, n: int, rng: Rng) -> Tensor:
     """Positions of a share of n samples, rounded to whole ones."""
-    real("share", share, 0.0, 1.0)
     return torch.from_numpy(rng.permutation(n)[: round(share * n)])
 
 
@@ -133,6 +142,9 @@ class RandomUpdate:
     """A random direction instead of training, `scale` times as long as the honest update."""
 
     scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        real("scale", self.scale, 0.0)
 
     def update(self, honest: Tensor, rng: Rng) -> Tensor:
         noise = torch.from_numpy(rng.standard_normal(len(honest), dtype=np.float32))
@@ -153,6 +165,9 @@ class ScaledUpdate:
     """The honest update times a factor: boosted above 1, reversed below 0."""
 
     factor: float
+
+    def __post_init__(self) -> None:
+        real("factor", self.factor)
 
     def update(self, honest: Tensor, rng: Rng) -> Tensor:
         return self.factor * honest
