@@ -180,7 +180,14 @@ CHAPTERS = [
     *(s for s in SOURCES if not s.stem.endswith("-appendix")),
     *(
         ROOT / "book" / f"{page}.md"
-        for page in ("intro", "how-to-read", "federated-learning", "questions", "checking")
+        for page in (
+            "intro",
+            "how-to-read",
+            "federated-learning",
+            "first-questions",
+            "questions",
+            "checking",
+        )
     ),
 ]
 #: sections and folds that calculate with made-up numbers
