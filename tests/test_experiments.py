@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from refusals import refused
 from toyrecords import cell, compute, run
 
 from reproduction import PAPERS, experiments
@@ -106,16 +107,13 @@ def test_what_fails_in_another_process_is_told_here(mine: Path, store: Store) ->
 
 
 def test_a_folder_that_is_no_paper_is_told(mine: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"holds no experiments.py"):
-        enter(tmp_path)
+    refused(r"holds no experiments.py", enter, tmp_path)
     (mine / "helper.py").write_text("import nothing_of_that_name")
-    with pytest.raises(ValueError, match=r"experiments.py cannot be loaded: ModuleNotFoundError"):
-        enter(mine)
+    refused(r"experiments.py cannot be loaded: ModuleNotFoundError", enter, mine)
     assert "mine" not in PAPERS
     other = tmp_path / "fedms"
     other.mkdir()
-    with pytest.raises(ValueError, match="a paper is called fedms already; rename the folder"):
-        enter(other)
+    refused("a paper is called fedms already; rename the folder", enter, other)
 
 
 # ------------------------------------------------------------------------------ settings

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from refusals import refusals, refused
 from rounding import assert_trained_alike
 from test_federation import MLP, toy
 
@@ -163,32 +164,23 @@ def test_parts_of_fedms_without_its_memory_are_refused():
     for select, aggregate in ((ScoreSelection(), SizeWeighted()), blind):
         values = MaverickValues(MaverickMR(), 100.0)
         strategy = Strategy(select, values, aggregate, outputs=CLASSES)
-        with pytest.raises(ValueError, match="remember=Accumulate"):
-            run([toy()], MLP, strategy, PLAN, [5])
+        refused("remember=Accumulate", run, [toy()], MLP, strategy, PLAN, [5])
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: FedMS(tolerance=(3.0, 0.0)), "tolerance is 0.0"),
-        (lambda: FedMS(tolerance=(3.0,)), "2 finite numbers"),
-        (
-            lambda: run([toy()], MLP, FedMS(fk.GTGShapley()).strategy(3, 2), PLAN, [5]),
-            "take one of FedMS's",
-        ),
-        (lambda: fk.estimate(fk.airport([1, 2, 3]), MaverickMR()), "use the utility"),
-        (lambda: fk.estimate(GAME, MaverickMR(), budget=20), "at least 32"),
-        (
-            lambda: run(
-                [toy()], MLP, FedMS().strategy(3, 4), replace(PLAN, utility="accuracy"), [5]
-            ),
-            "class_accuracy",
-        ),
-    ],
+test_bad_settings = refusals(
+    (lambda: FedMS(tolerance=(3.0, 0.0)), "tolerance is 0.0"),
+    (lambda: FedMS(tolerance=(3.0,)), "2 finite numbers"),
+    (
+        lambda: run([toy()], MLP, FedMS(fk.GTGShapley()).strategy(3, 2), PLAN, [5]),
+        "take one of FedMS's",
+    ),
+    (lambda: fk.estimate(fk.airport([1, 2, 3]), MaverickMR()), "use the utility"),
+    (lambda: fk.estimate(GAME, MaverickMR(), budget=20), "at least 32"),
+    (
+        lambda: run([toy()], MLP, FedMS().strategy(3, 4), replace(PLAN, utility="accuracy"), [5]),
+        "class_accuracy",
+    ),
 )
-def test_bad_settings(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
 def test_many_participants_are_not_tabulated(monkeypatch):
