@@ -231,7 +231,8 @@ def test_a_run_with_other_parameters_renders_its_page(write, tmp_path, monkeypat
     monkeypatch.setattr(build, "rendering", rendering)
     monkeypatch.setattr("reproduction.book.api.expand", lambda folder: {})
     assert fedkit(["book", "run", "page", "-p", "seed", "41", "--html"]) == 0
-    assert "41\n" in json.loads(rendered[0])["cells"][-1]["outputs"][0]["text"]
+    for run in (rendered[0], (tmp_path / "_runs" / "page.ipynb").read_text("utf-8")):
+        assert "41\n" in json.loads(run)["cells"][-1]["outputs"][0]["text"]
     assert "Its page is" in capsys.readouterr().out
 
 

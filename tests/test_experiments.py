@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from refusals import refused
-from toyrecords import cell, compute, run
+from toyrecords import cell, compute
 
 from reproduction import PAPERS, experiments
 from reproduction.common import Setting, later, product, settings_in_cell
@@ -155,13 +155,3 @@ def test_settings_do_not_depend_on_the_data_at_hand(monkeypatch: pytest.MonkeyPa
     for item in found:
         for profile in PROFILES:
             item.cells(profile, None)
-
-
-def test_a_run_does_not_take_up_what_is_finished(store: Store) -> None:
-    assert run(store, cell("a"), cell("a")).computed == [cell("a")]
-    assert run(store, cell("a")).computed == []
-    stale = store.records()[0]
-    store.save(stale.cell, compute(stale.cell), {"behaviour": {"run.gone": 1}})
-    assert run(store, cell("a")).finished == [cell("a")]
-    assert run(store, cell("a"), anew="stale").computed == [cell("a")]
-    assert store.state(cell("a")) == "done"

@@ -105,13 +105,6 @@ def test_what_was_evaluated_before_a_failure_is_kept_and_told(tmp_path):
         assert caught.value.valuations == [None]
         assert "values of 0 evaluations" in told
 
-    asked.clear()
-    with pytest.raises(ConnectionError) as caught:
-        fk.estimate(fk.Game(5, score), fk.PermutationSampling(), count="calls", budget=99)
-    (found,) = caught.value.valuations
-    assert 0 < found.evaluations <= 24
-    assert f"values of {found.evaluations} evaluations are in" in caught.value.__notes__[-1]
-
 
 def test_a_killed_run_goes_on_and_two_processes_share_a_file(tmp_path):
     path = tmp_path / "utilities.db"

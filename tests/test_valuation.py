@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 
@@ -27,11 +26,11 @@ def make(shape=(3,)):
 
 def test_facts_may_be_numpys(tmp_path):
     info = {"a": np.float32(0.5), "b": np.array([True, False]), "c": (np.int64(3), np.nan)}
-    one, two = replace(make(), info=info), replace(make(), info=dict(info))
+    one, two = (replace(make((3, 2)), info=dict(info)) for _ in range(2))
     assert one == two
-    assert one != replace(make(), info=info | {"b": np.array([True, True])})
+    assert one != replace(one, info=info | {"b": np.array([True, True])})
     one.save(tmp_path / "values.json")
-    assert Valuation.load(tmp_path / "values.json") == one
+    assert Valuation.load(tmp_path / "values.json") == one != replace(one, seed=4)
     assert one.to_dict()["info"] == {"a": 0.5, "b": [True, False], "c": [3, None]}
     assert replace(make(), info={"a": object}) == replace(make(), info={"a": object})
     with pytest.raises(TypeError, match="unhashable"):
@@ -47,17 +46,6 @@ def test_frame_is_tidy():
     assert frame["value"].tolist() == [0, 1, 2, 3, 4, 5]
     assert make().to_frame()["player"].tolist() == [0, 1, 2]
     refused("expected 3 different ones", make().named, ["a", "b"])
-
-
-@pytest.mark.parametrize("outputs", [None, 2])
-def test_json_and_back_loses_nothing(outputs):
-    game = random_unanimity_sum(5, 8, 1, outputs)
-    sampled = estimate(game, PermutationSampling(), 15, seed=4)
-    for result in (sampled, make((2, 2))):
-        again = Valuation.from_dict(json.loads(json.dumps(result.to_dict(), allow_nan=False)))
-        assert again == result
-        np.testing.assert_array_equal(again.standard_errors, result.standard_errors)
-    assert again != sampled
 
 
 def test_bad_results_are_refused(tmp_path):
