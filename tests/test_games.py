@@ -181,6 +181,7 @@ test_silent_nonsense_is_refused_in_one_line = pytest.mark.filterwarnings("error"
         ),
         (lambda: fk.shapley(lambda rows: rows.sum(axis=1)), r"fk.Game\(n_players"),
         (lambda: fk.shapley(np.zeros(8)), r"make one: fk.Game\(n_players"),
+        (lambda: fk.Game(3, "v"), "function is 'v'"),
         (lambda: semivalue(fk.airport([1, 2]), np.ones(3)), "expected 2 finite numbers"),
     )
 )
