@@ -1,4 +1,4 @@
-"""What cannot be done is refused by a ValueError, in one sentence on one line."""
+"""What cannot be done is refused in one sentence on one line."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 
-def refused(words: str, call: Callable[..., Any], /, *given: Any, **more: Any) -> None:
+def refused(
+    words: str,
+    call: Callable[..., Any],
+    /,
+    *given: Any,
+    error: type[Exception] = ValueError,
+    **more: Any,
+) -> None:
     """Assert that a call is refused in a sentence with these words, a pattern."""
-    with pytest.raises(ValueError, match=words) as caught:
+    with pytest.raises(error, match=words) as caught:
         call(*given, **more)
     assert "\n" not in str(caught.value)
 

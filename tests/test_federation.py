@@ -134,8 +134,9 @@ def poison(number):
     return attack
 
 
-def test_updates_that_are_not_finite_are_left_out():
-    history = ran(plan=replace(PLAN, rounds=6), seeds=[3], attack=poison(NAN))
+@pytest.mark.parametrize("number", [NAN, 1e30])  # finite, but its square is not
+def test_updates_that_are_not_finite_or_far_too_long_are_left_out(number):
+    history = ran(plan=replace(PLAN, rounds=6), seeds=[3], attack=poison(number))
     assert 0 not in {r["client"] for r in history.clients}
     named = [r["left_out"] for r in history.rounds]
     assert [0] in named

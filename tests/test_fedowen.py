@@ -135,11 +135,6 @@ def test_errors_are_measured_in_table_1_and_elsewhere_on_the_first_block_of_seed
 # what the pages say, from the committed records
 
 
-@pytest.fixture(scope="module")
-def evaluation():
-    return findings.Evaluation("paper")
-
-
 def test_values_helped_in_table_1_and_not_in_table_2(evaluation):
     hard, mild = findings.pooled(evaluation.table1), findings.pooled(evaluation.table2)
     digits = evaluation.unequal.loc["mnist", 0.01]

@@ -162,8 +162,7 @@ def test_a_party_whose_cells_changed_during_a_run_is_named(options, job):
 
     column = codes[2][0]
     for later in (returned(column, bytes(32)), returned(column // 2), returned(column[::-1])):
-        with pytest.raises(PartyChanged, match="'party 1' have changed during the run"):
-            served_by(later)
+        refused("'party 1' have changed during the run", served_by, later, error=PartyChanged)
     rows = np.arange(300)[::-1]  # the same people with the same cells, in another order
     again = DataParty("party 1", rows, column[::-1], task._key, secret=party._secret)
     assert served_by(again).counts.sum() == 300
@@ -217,8 +216,7 @@ def test_seals_open_in_their_context_only():
         (sealed[:-1], KEY, ("order", "j", "a")), (b"", KEY, ("order", "j", "a")),
         (sealed[:20] + bytes([sealed[20] ^ 1]) + sealed[21:], KEY, ("order", "j", "a")),
     ]:  # fmt: skip
-        with pytest.raises(crypto.SealError, match="does not open"):
-            crypto.unseal(broken, key, *context)
+        refused("does not open", crypto.unseal, broken, key, *context, error=crypto.SealError)
     assert crypto.seal(b"x", KEY, "ab", "c") != crypto.seal(b"x", KEY, "a", "bc")
     names = [("ab", "c"), ("a", "bc"), (b"ab", "c"), (b"str:ab", "c"), ("1",), (1,), (b"1",)]
     assert len({crypto.derive(KEY, *name) for name in names}) == len(names)
@@ -283,8 +281,7 @@ def test_a_message_cut_off_or_longer_anywhere_is_none(sent):
     ],
 )  # fmt: skip
 def test_messages_that_no_party_writes(kind, data, words):
-    with pytest.raises(MessageError, match=words):
-        kind.from_bytes(data)
+    refused(words, kind.from_bytes, data, error=MessageError)
 
 
 class Watching(CountingServer):

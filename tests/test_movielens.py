@@ -117,13 +117,11 @@ def test_damaged_files_are_refused(tmp_path, file, content):
 def test_fetch_checks_what_comes_and_leaves_nothing_behind(tmp_path, monkeypatch):
     urlopen = Mock(return_value=io.BytesIO(b"something else"))
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
-    with pytest.raises(data.DownloadError, match="is published"):
-        data.get("ml-100k", tmp_path)
+    refused("is published", data.get, "ml-100k", tmp_path, error=data.DownloadError)
     assert list(tmp_path.iterdir()) == []
     assert urlopen.call_args.args == ("https://files.grouplens.org/datasets/movielens/ml-100k.zip",)
     urlopen.side_effect = urllib.error.URLError("no network")
-    with pytest.raises(data.DownloadError, match=r"no network.*by hand"):
-        data.get("ml-1m", tmp_path)
+    refused(r"no network.*by hand", data.get, "ml-1m", tmp_path, error=data.DownloadError)
 
     content = b"the archive"
     good = hashlib.md5(content).hexdigest()

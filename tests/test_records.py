@@ -99,8 +99,7 @@ def test_damage_is_told_in_one_sentence_and_never_overwritten(store: Store, kind
     damaged = path.read_bytes()
     calls = (store.frame, lambda: store.state(c), lambda: run(store, c))
     for call in calls:
-        with pytest.raises(RecordError, match=r"smoke/toy/table1/b-.* is damaged .*; delete it"):
-            call()
+        refused(r"smoke/toy/table1/b-.* is damaged .*; delete it", call, error=RecordError)
     assert path.read_bytes() == damaged
     assert len(check_records(store)) == 1
 
@@ -197,8 +196,7 @@ def test_stale_records_are_sound_and_shown(store: Store) -> None:
     gone = Record(cell(), (), {"behaviour": {"run.renamed": 2}})
     assert gone.stale() == ["run.renamed, which is there no longer"]
     ahead = Record(replace(cell(), paper="fedms"), (), {"behaviour": {"run.fedavg": 10**6}})
-    with pytest.raises(RecordError, match=r"ahead of this checkout in run\.fedavg"):
-        ahead.stale()
+    refused(r"ahead of this checkout in run\.fedavg", ahead.stale, error=RecordError)
 
 
 def test_committed_records_are_sound() -> None:

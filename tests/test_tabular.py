@@ -89,8 +89,7 @@ def test_the_fingerprint_is_of_the_values(tiny):
 def test_damaged_files_are_refused(tiny, old, new, words):
     file = tiny / "uci/parkinsons.data"
     file.write_text(file.read_text().replace(old, new))
-    with pytest.raises(data.DamagedDataError, match=words):
-        data.load_table("parkinsons", tiny)
+    refused(words, data.load_table, "parkinsons", tiny, error=data.DamagedDataError)
 
 
 def test_missing_tables_say_how_to_get_them(tmp_path):
@@ -100,8 +99,7 @@ def test_missing_tables_say_how_to_get_them(tmp_path):
         data.load_table("spect", tmp_path)
     with pytest.raises(data.MissingDataError, match=r"GTZAN Dataset.*Kaggle"):
         data.load_table("music", tmp_path)
-    with pytest.raises(data.DownloadError, match=r"has no download.*Kaggle"):
-        data.get("music", tmp_path)
+    refused(r"has no download.*Kaggle", data.get, "music", tmp_path, error=data.DownloadError)
     assert data.find("credit", tmp_path) is None
     assert data.get("wine", tmp_path) == "embedded in scikit-learn"
 
@@ -114,8 +112,7 @@ def test_a_table_is_fetched_checked_and_read_again(tiny, monkeypatch):
     answer = SimpleNamespace(original=frame[:4], targets=frame[["status"]][:4], ids=frame[["name"]])
     fetch = Mock(return_value=SimpleNamespace(data=answer))
     monkeypatch.setattr(ucimlrepo, "fetch_ucirepo", fetch)
-    with pytest.raises(data.DownloadError, match=r"\(5, 3\) rows and features"):
-        data.get("parkinsons", tiny)
+    refused(r"\(5, 3\) rows and features", data.get, "parkinsons", tiny, error=data.DownloadError)
     fetch.side_effect = ConnectionError("Error connecting to server")
     with pytest.raises(data.DownloadError, match=r"Error connecting.*place uci/parkinsons\.data"):
         data.get("parkinsons", tiny)

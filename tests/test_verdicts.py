@@ -703,8 +703,7 @@ def test_rules_and_places_of_a_toy_paper(tmp_path):
     assert rows.loc["toy.mean-calls", "values"] == (2, 2, 2)  # of the seeds that both settings have
     assert rows.loc["toy.mean-calls", "note"].endswith("no spread to judge by")
     save(store, "toy", "e", {"accuracy": [1.0] * 5}, method="a", x=1, lr=0.2)
-    with pytest.raises(ClaimsError, match=r"differ in \['lr'\]"):
-        v.join(claims, store)
+    refused(r"differ in \['lr'\]", v.join, claims, store, error=ClaimsError)
 
 
 def test_records_of_two_copies_of_a_data_set_are_not_judged_together(tmp_path):
