@@ -23,15 +23,15 @@ CLASSES = 3
 PLAN = fk.Plan(4, 3, fk.LocalSGD(lr=0.2, batch_size=4), utility="class_accuracy")
 
 
-def saturating(n=5):
+def saturating():
     """Accuracies that saturate at another speed per class; client 0 alone knows class 2."""
-    skill = np.linspace(0.2, 1.1, n)[:, None] * np.array([1.0, 0.6, 0.0])
+    skill = np.linspace(0.2, 1.1, 5)[:, None] * np.array([1.0, 0.6, 0.0])
     skill[0] = [0.1, 0.05, 1.7]
 
     def value(coalitions):
         return 0.05 + 0.9 * (1 - np.exp(-coalitions.astype(float) @ skill))
 
-    return fk.Game(n, value)
+    return fk.Game(5, value)
 
 
 GAME = saturating()
@@ -99,17 +99,16 @@ def test_one_client_gets_the_whole_change_and_nobody_anything_of_none():
         assert v.info["coreset"].all()
 
 
-def table(n=4, classes=2):
-    clients = fk.ClientTable.new(np.ones(n, dtype=int), np.ones((n, classes), dtype=int), classes)
+def table():
+    clients = fk.ClientTable.new(np.ones(4, dtype=int), np.ones((4, 2), dtype=int), 2)
     clients.round = 1
     return clients
 
 
-def valuation(values, accuracy=(0.5, 0.5), coreset=None, **info):
-    values = np.array(values, dtype=float)
-    coreset = np.ones(len(values), dtype=bool) if coreset is None else np.array(coreset)
-    info |= {"coreset": coreset, "coreset_accuracy": np.array(accuracy)}
-    info["beta"] = class_difficulty(np.array(accuracy), 0.1)
+def valuation(values, **info):
+    values, half = np.array(values, dtype=float), np.full(2, 0.5)
+    info |= {"coreset": np.ones(len(values), dtype=bool), "coreset_accuracy": half}
+    info["beta"] = class_difficulty(half, 0.1)
     return fk.Valuation(values, np.zeros_like(values), 0, 0, "made up", info=info)
 
 
