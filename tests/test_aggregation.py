@@ -43,25 +43,12 @@ def test_weights_are_a_convex_combination(values):
         assert w.sum() == pytest.approx(1)
 
 
-def final(rule, attack=None, seeds=(0, 1)):
+def final(rule, seeds=(0, 1)):
     """The history of two small federations under a rule."""
     plan = fk.Plan(rounds=3, participants=4, local=fk.LocalSGD(lr=0.2, batch_size=8))
     strategy = fk.Strategy(fk.UniformSelection(), fk.NoValue(), rule)
     federations = [toy(seed, sizes=(40, 40, 40, 40)) for seed in seeds]
-    return fk.run(federations, MLP, strategy, plan, list(seeds), attack=attack, device="cpu")
-
-
-@pytest.mark.parametrize("size", [math.nan, 1e30])
-def test_an_update_that_is_not_finite_or_far_too_long_is_left_out(size):
-    def attack(r):
-        updates = r.updates.clone()
-        updates[0] = size  # finite, but its square is not
-        return updates
-
-    history = final(UniformWeights(), attack=attack)
-    assert {len(row["left_out"]) for row in history.rounds} == {1}
-    assert torch.isfinite(history.models).all()
-    assert min(history.final_accuracy().values()) > 0.6
+    return fk.run(federations, MLP, strategy, plan, list(seeds), device="cpu")
 
 
 def test_a_rule_may_make_the_next_model_itself():

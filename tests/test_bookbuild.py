@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from refusals import refused
 
 from fedkit.__main__ import main as fedkit
 from fedkit.datasets import files
@@ -80,18 +81,15 @@ def test_the_pair_is_stable_and_follows_the_content(write) -> None:
     check_pair(page)
     page.write_text(page.read_text("utf-8").replace("print(seed)", "print(rate)"), "utf-8")
     os.utime(page, (0, 0))
-    with pytest.raises(NotebookError, match=r"differs from its source, .*make sync"):
-        check_pair(page)
+    refused(r"differs from its source, .*make sync", check_pair, page, error=NotebookError)
     page.with_suffix(".ipynb").unlink()
-    with pytest.raises(NotebookError, match=r"page\.ipynb is missing"):
-        check_pair(page)
+    refused(r"page\.ipynb is missing", check_pair, page, error=NotebookError)
 
 
 def test_a_page_without_header_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "plain.md"
     page.write_text("# Only prose\n", "utf-8")
-    with pytest.raises(NotebookError, match="format_name: myst"):
-        read_source(page)
+    refused("format_name: myst", read_source, page, error=NotebookError)
 
 
 # -------------------------------------------------------------------------- parameters
@@ -120,8 +118,7 @@ def test_parameters_are_read_with_type_default_and_help_and_values_get_their_typ
     ],
 )
 def test_a_wrong_parameter_is_an_error(write, name: str, value: str, said: str) -> None:
-    with pytest.raises(NotebookError, match=said):
-        guard_parameters(write(PARAMETERS), {name: value})
+    refused(said, guard_parameters, write(PARAMETERS), {name: value}, error=NotebookError)
 
 
 @pytest.mark.parametrize("line", ["seed = 0  # no type", "seed: int = 2 * 3", "import math"])
@@ -231,7 +228,8 @@ def test_a_run_with_other_parameters_renders_its_page(write, tmp_path, monkeypat
     monkeypatch.setattr(build, "rendering", rendering)
     monkeypatch.setattr("reproduction.book.api.expand", lambda folder: {})
     assert fedkit(["book", "run", "page", "-p", "seed", "41", "--html"]) == 0
-    assert "41\n" in json.loads(rendered[0])["cells"][-1]["outputs"][0]["text"]
+    for run in (rendered[0], (tmp_path / "_runs" / "page.ipynb").read_text("utf-8")):
+        assert "41\n" in json.loads(run)["cells"][-1]["outputs"][0]["text"]
     assert "Its page is" in capsys.readouterr().out
 
 

@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from refusals import refusals, refused
 from rounding import assert_close
 from torch import nn
 
@@ -202,8 +203,7 @@ def test_margins_of_ties_and_of_what_is_not_finite():
         assert torch.isfinite(found[:5]).all()
         assert found[5].isnan()
     assert np.isnan(share_right(np.array([[1.0, np.nan]])))
-    with pytest.raises(ValueError, match=r"expected \[B, N\]"):
-        share_right([1.0, -1.0])
+    refused(r"expected \[B, N\]", share_right, [1.0, -1.0])
 
 
 ARCH, BASE, UPDATES, X, Y = setting("mlp-9", (1, 8, 8))
@@ -223,20 +223,14 @@ def test_whole_models_in_the_place_of_updates_are_told():
         game(updates=BASE + 0.1 * UPDATES)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: game(updates=UPDATES.clone().index_fill_(0, torch.tensor([2]), torch.nan)),
-         r"updates\[2\] is not finite"),
-        (lambda: game(base=BASE * torch.inf), "global model has diverged"),
-        (lambda: game(updates=UPDATES[:0], sizes=[]), "updates is empty"),
-        (lambda: game()(ALL[:, :1]), "coalitions have shape"),
-        (lambda: Evaluator(ARCH, X, Y).utilities(UPDATES[:, :1]), "models are"),
-        (lambda: Evaluator(ARCH, X, Y + 1), "labels go from"),
-        (lambda: Evaluator(ARCH, X[Y < 2], Y[Y < 2], "class_accuracy"),
-         r"classes \[2\] have no validation image"),
-    ],
+test_bad_input_is_refused = refusals(
+    (lambda: game(updates=UPDATES.clone().index_fill_(0, torch.tensor([2]), torch.nan)),
+     r"updates\[2\] is not finite"),
+    (lambda: game(base=BASE * torch.inf), "global model has diverged"),
+    (lambda: game(updates=UPDATES[:0], sizes=[]), "updates is empty"),
+    (lambda: game()(ALL[:, :1]), "coalitions have shape"),
+    (lambda: Evaluator(ARCH, X, Y).utilities(UPDATES[:, :1]), "models are"),
+    (lambda: Evaluator(ARCH, X, Y + 1), "labels go from"),
+    (lambda: Evaluator(ARCH, X[Y < 2], Y[Y < 2], "class_accuracy"),
+     r"classes \[2\] have no validation image"),
 )  # fmt: skip
-def test_bad_input_is_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

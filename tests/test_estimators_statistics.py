@@ -11,52 +11,45 @@ import pytest
 from manyseeds import GAME, ZERO, N, assert_calibrated, assert_unbiased, run
 
 import fedkit as fk
-from fedkit.estimators import (
-    BanzhafSampling,
-    ComplementarySampling,
-    GTGShapley,
-    MultilinearSampling,
-    PermutationSampling,
-    TruncatedMonteCarlo,
-    estimate,
-)
-from fedkit.games import airport, table_game, tabulate
-from fedkit.games.exact import banzhaf, beta_shapley, semivalue, shapley
-from fedkit.methods.fedowen import OwenSampling
+from fedkit.games.exact import semivalue
+
+
+def of_banzhaf(game):
+    return fk.banzhaf(game).values
 
 
 def banzhaf_half(game):
-    return banzhaf(game).values / 2
+    return of_banzhaf(game) / 2
 
 
 def of_shapley(game):
-    return shapley(game).values
+    return fk.shapley(game).values
 
 
 CASES = {
-    "permutation": (PermutationSampling(), 180, of_shapley, False),
-    "antithetic": (PermutationSampling(antithetic=True), 360, of_shapley, False),
-    "MC-Shapley": (TruncatedMonteCarlo(0.0), 180, of_shapley, False),
-    "GTG": (GTGShapley(0.0, 0.0, walks=36), None, of_shapley, True),
-    "strata": (MultilinearSampling(draws=30), None, of_shapley, False),
+    "permutation": (fk.PermutationSampling(), 180, of_shapley, False),
+    "antithetic": (fk.PermutationSampling(antithetic=True), 360, of_shapley, False),
+    "MC-Shapley": (fk.TruncatedMonteCarlo(0.0), 180, of_shapley, False),
+    "GTG": (fk.GTGShapley(0.0, 0.0, walks=36), None, of_shapley, True),
+    "strata": (fk.MultilinearSampling(draws=30), None, of_shapley, False),
     "strata unpaired": (
-        MultilinearSampling(antithetic=False, draws=40), None, of_shapley, False,
+        fk.MultilinearSampling(antithetic=False, draws=40), None, of_shapley, False,
     ),
-    "gauss": (MultilinearSampling("gauss", draws=30), None, of_shapley, True),
+    "gauss": (fk.MultilinearSampling("gauss", draws=30), None, of_shapley, True),
     "gauss unpaired": (
-        MultilinearSampling("gauss", antithetic=False, draws=50), None, of_shapley, True,
+        fk.MultilinearSampling("gauss", antithetic=False, draws=50), None, of_shapley, True,
     ),
-    "banzhaf msr": (BanzhafSampling(), 200, lambda g: banzhaf(g).values, False),
-    "banzhaf marginal": (BanzhafSampling("marginal", 40), None, lambda g: banzhaf(g).values, False),
-    "banzhaf as printed": (BanzhafSampling("as_printed", 40), None, banzhaf_half, False),
-    "complementary": (ComplementarySampling(rounds=20), None, of_shapley, False),
+    "banzhaf msr": (fk.BanzhafSampling(), 200, of_banzhaf, False),
+    "banzhaf marginal": (fk.BanzhafSampling("marginal", 40), None, of_banzhaf, False),
+    "banzhaf as printed": (fk.BanzhafSampling("as_printed", 40), None, banzhaf_half, False),
+    "complementary": (fk.ComplementarySampling(rounds=20), None, of_shapley, False),
     "beta": (
-        PermutationSampling(beta=(4.0, 1.0)), 240,
-        lambda g: beta_shapley(g, 4, 1).values, False,
+        fk.PermutationSampling(beta=(4.0, 1.0)), 240,
+        lambda g: fk.beta_shapley(g, 4, 1).values, False,
     ),
     "beta late": (
-        PermutationSampling(True, beta=(1.0, 2.0)), 360,
-        lambda g: beta_shapley(g, 1, 2).values, False,
+        fk.PermutationSampling(True, beta=(1.0, 2.0)), 360,
+        lambda g: fk.beta_shapley(g, 1, 2).values, False,
     ),
 }  # fmt: skip
 
@@ -75,16 +68,16 @@ def test_unbiased_with_honest_standard_errors(name):
 )
 def test_walks_that_repeat_within_a_draw_make_no_error_small(levels, antithetic, of, players):
     """An order of n players has n rotations: with more levels than players, few of them differ."""
-    game = tabulate(fk.random_unanimity_sum(players, 15, of))
-    estimator = MultilinearSampling(levels=levels, antithetic=antithetic, draws=5)
+    game = fk.tabulate(fk.random_unanimity_sum(players, 15, of))
+    estimator = fk.MultilinearSampling(levels=levels, antithetic=antithetic, draws=5)
     values, errors = run(estimator, None, game=game)
     assert (errors**2).mean() > 0.9 * values.var(axis=0, ddof=1).mean()
-    assert not estimate(game, estimator).has_intervals
-    assert estimate(game, MultilinearSampling(levels=levels, draws=10)).has_intervals
+    assert not fk.estimate(game, estimator).has_intervals
+    assert fk.estimate(game, fk.MultilinearSampling(levels=levels, draws=10)).has_intervals
     # no more levels than players: no walk repeats, and each pair counts
-    apart = MultilinearSampling(levels=players, antithetic=antithetic, draws=5)
-    assert estimate(game, apart).has_intervals
-    one = estimate(game, MultilinearSampling(levels=levels, draws=1))
+    apart = fk.MultilinearSampling(levels=players, antithetic=antithetic, draws=5)
+    assert fk.estimate(game, apart).has_intervals
+    one = fk.estimate(game, fk.MultilinearSampling(levels=levels, draws=1))
     assert np.isnan(one.standard_errors).all()
     assert np.isfinite(one.values).all()
 
@@ -95,7 +88,7 @@ def test_walks_that_repeat_within_a_draw_make_no_error_small(levels, antithetic,
 @pytest.mark.parametrize("levels", [1, 2, 3])
 def test_algorithm_1_has_the_mean_of_its_weights(levels):
     """Which are those of its partial integrals: test_fedowen."""
-    estimator = OwenSampling(levels, draws=20, eta=None)
+    estimator = fk.OwenSampling(levels, draws=20, eta=None)
     target = semivalue(ZERO, estimator.weights(N))
     values, errors = run(estimator, None, game=ZERO)
     assert_unbiased(values, target)
@@ -105,14 +98,14 @@ def test_algorithm_1_has_the_mean_of_its_weights(levels):
 @pytest.mark.parametrize(
     ("estimator", "count", "budgets"),
     [
-        (OwenSampling(2, eta=None), "calls", (12, 17)),
-        (BanzhafSampling("as_printed"), "calls", (12, 17)),
-        (TruncatedMonteCarlo(0.0, from_zero=True), "calls", (12, 17)),
-        (GTGShapley(0.0, 0.0), "calls", (12, 17)),  # 12: v(N), two walks of a sweep
-        (PermutationSampling(), "distinct", (14, 33)),
-        (PermutationSampling(antithetic=True), "distinct", (14, 33)),
-        (MultilinearSampling(), "distinct", (14, 33)),
-        (ComplementarySampling(), "distinct", (22, 27)),
+        (fk.OwenSampling(2, eta=None), "calls", (12, 17)),
+        (fk.BanzhafSampling("as_printed"), "calls", (12, 17)),
+        (fk.TruncatedMonteCarlo(0.0, from_zero=True), "calls", (12, 17)),
+        (fk.GTGShapley(0.0, 0.0), "calls", (12, 17)),  # 12: v(N), two walks of a sweep
+        (fk.PermutationSampling(), "distinct", (14, 33)),
+        (fk.PermutationSampling(antithetic=True), "distinct", (14, 33)),
+        (fk.MultilinearSampling(), "distinct", (14, 33)),
+        (fk.ComplementarySampling(), "distinct", (22, 27)),
     ],
     ids=repr,
 )
@@ -127,22 +120,22 @@ def test_a_budget_that_cuts_walks_keeps_the_mean(estimator, count, budgets):
 
 
 def test_gtg_stops_by_its_rule_and_cap():
-    small = estimate(GAME, GTGShapley())
-    assert 30 < small.info["walks"] <= GTGShapley().cap(N) == 51
-    easy = estimate(airport(np.linspace(1.0, 2.0, 10)), GTGShapley())
+    small = fk.estimate(GAME, fk.GTGShapley())
+    assert 30 < small.info["walks"] <= fk.GTGShapley().cap(N) == 51
+    easy = fk.estimate(fk.airport(np.linspace(1.0, 2.0, 10)), fk.GTGShapley())
     assert easy.info["converged"]
     assert easy.info["walks"] % 10 == 0  # judged between sweeps
-    never = estimate(GAME, GTGShapley(convergence=0.0)).info
+    never = fk.estimate(GAME, fk.GTGShapley(convergence=0.0)).info
     assert (never["walks"], never["converged"]) == (51, False)
-    flat = estimate(table_game(np.full(8, 0.7)), GTGShapley())
+    flat = fk.estimate(fk.table_game(np.full(8, 0.7)), fk.GTGShapley())
     assert flat.evaluations == 2
     np.testing.assert_array_equal(flat.values, np.zeros(3))
-    back = table_game([0.5, 0.9, 0.4, 0.5])  # a round that gains exactly nothing
-    nothing = estimate(back, GTGShapley(0.0, 0.0))
+    back = fk.table_game([0.5, 0.9, 0.4, 0.5])  # a round that gains exactly nothing
+    nothing = fk.estimate(back, fk.GTGShapley(0.0, 0.0))
     assert (nothing.values.tolist(), nothing.info["walks"]) == ([0, 0], 0)
-    little = table_game([0.0, 1.0, 0.5, 0.15])  # the round gains 0.15
-    for between, values in ((0.16, np.zeros(2)), (0.14, shapley(little).values)):
-        found = estimate(little, GTGShapley(0.0, between)).values
+    little = fk.table_game([0.0, 1.0, 0.5, 0.15])  # the round gains 0.15
+    for between, values in ((0.16, np.zeros(2)), (0.14, fk.shapley(little).values)):
+        found = fk.estimate(little, fk.GTGShapley(0.0, between)).values
         np.testing.assert_allclose(found, values, rtol=1e-12)
 
 
@@ -153,7 +146,7 @@ def test_gtg_sweeps_let_each_player_lead_once():
         first.extend(np.flatnonzero(row)[0] for row in rows if row.sum() == 1)
         return rows.sum(axis=1) ** 2.0
 
-    result = estimate(fk.Game(5, squares), GTGShapley(0.0, 0.0, walks=5))
+    result = fk.estimate(fk.Game(5, squares), fk.GTGShapley(0.0, 0.0, walks=5))
     assert sorted(first) == [0, 1, 2, 3, 4]
     assert result.info["walks"] == 5
 
@@ -162,13 +155,13 @@ def test_gtg_sweeps_let_each_player_lead_once():
 
 
 def noise(n: int, seed: int = 0) -> fk.Game:
-    return table_game(np.random.default_rng(seed).normal(size=2**n))
+    return fk.table_game(np.random.default_rng(seed).normal(size=2**n))
 
 
 def test_both_sides_of_a_pair_are_asked_for_together_and_paid_once():
     asked = []
     game = fk.Game(7, lambda rows: asked.append(rows.copy()) or rows.sum(axis=1) ** 2.0)
-    found = estimate(game, ComplementarySampling(rounds=2))
+    found = fk.estimate(game, fk.ComplementarySampling(rounds=2))
     rows = np.concatenate(asked)
     sides = {tuple(row) for row in rows.astype(int).tolist()}
     assert all(tuple(1 - x for x in row) in sides for row in sides)
@@ -181,8 +174,8 @@ def test_both_sides_of_a_pair_are_asked_for_together_and_paid_once():
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_up_to_three_players_one_round_is_exact(n):
     game = noise(n)
-    found = estimate(game, ComplementarySampling(rounds=9))
-    np.testing.assert_allclose(found.values, shapley(game).values, atol=1e-12)
+    found = fk.estimate(game, fk.ComplementarySampling(rounds=9))
+    np.testing.assert_allclose(found.values, fk.shapley(game).values, atol=1e-12)
     np.testing.assert_array_equal(found.standard_errors, 0)
     assert found.has_intervals  # nothing is random
     assert (found.evaluations, found.info["rounds"]) == (2**n, 1)
@@ -193,7 +186,9 @@ def test_two_rounds_that_agree_are_no_interval(budget):
     game = fk.airport([1.0, 4.0, 9.0, 16.0])
     found = fk.estimate_many(game, fk.ComplementarySampling(), budget=budget, seeds=range(20))
     assert not any(v.has_intervals for v in found if v.info["rounds"] < 10)
-    told = [estimate(noise(5), ComplementarySampling(rounds=k)).has_intervals for k in (9, 10)]
+    told = [
+        fk.estimate(noise(5), fk.ComplementarySampling(rounds=k)).has_intervals for k in (9, 10)
+    ]
     assert told == [False, True]
     stopped = fk.estimate(game, fk.ComplementarySampling(), 15, seed=1, stop=fk.precise(0.05))
     assert stopped.standard_errors.max() > 0 or not stopped.has_intervals

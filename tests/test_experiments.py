@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from toyrecords import cell, compute, run
+from refusals import refused
+from toyrecords import cell, compute
 
 from reproduction import PAPERS, experiments
 from reproduction.common import Setting, later, product, settings_in_cell
@@ -106,16 +107,13 @@ def test_what_fails_in_another_process_is_told_here(mine: Path, store: Store) ->
 
 
 def test_a_folder_that_is_no_paper_is_told(mine: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"holds no experiments.py"):
-        enter(tmp_path)
+    refused(r"holds no experiments.py", enter, tmp_path)
     (mine / "helper.py").write_text("import nothing_of_that_name")
-    with pytest.raises(ValueError, match=r"experiments.py cannot be loaded: ModuleNotFoundError"):
-        enter(mine)
+    refused(r"experiments.py cannot be loaded: ModuleNotFoundError", enter, mine)
     assert "mine" not in PAPERS
     other = tmp_path / "fedms"
     other.mkdir()
-    with pytest.raises(ValueError, match="a paper is called fedms already; rename the folder"):
-        enter(other)
+    refused("a paper is called fedms already; rename the folder", enter, other)
 
 
 # ------------------------------------------------------------------------------ settings
@@ -157,13 +155,3 @@ def test_settings_do_not_depend_on_the_data_at_hand(monkeypatch: pytest.MonkeyPa
     for item in found:
         for profile in PROFILES:
             item.cells(profile, None)
-
-
-def test_a_run_does_not_take_up_what_is_finished(store: Store) -> None:
-    assert run(store, cell("a"), cell("a")).computed == [cell("a")]
-    assert run(store, cell("a")).computed == []
-    stale = store.records()[0]
-    store.save(stale.cell, compute(stale.cell), {"behaviour": {"run.gone": 1}})
-    assert run(store, cell("a")).finished == [cell("a")]
-    assert run(store, cell("a"), anew="stale").computed == [cell("a")]
-    assert store.state(cell("a")) == "done"

@@ -1,7 +1,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from rounding import assert_close
 
 import fedkit as fk
@@ -36,11 +35,6 @@ def test_scores_of_a_round_agree_with_each_other():
 
 
 # ------------------------------------------- what the pages say, from the committed records
-
-
-@pytest.fixture(scope="module")
-def evaluation():
-    return findings.Evaluation("paper")
 
 
 def test_the_gain_is_that_of_the_claim_and_score_and_coreset_are_substitutes(evaluation):

@@ -75,11 +75,6 @@ def test_curves_are_compared_by_seed_and_round():
 # what the pages say, from the committed records
 
 
-@pytest.fixture(scope="module")
-def evaluation():
-    return findings.Evaluation("paper")
-
-
 def test_who_is_most_accurate_turns_on_the_learning_rate(evaluation):
     ours = {m: evaluation.lead("tsv", m) for m in findings.RIVALS}
     slow = {m: evaluation.lead("tsv", m, SLOW) for m in findings.RIVALS}

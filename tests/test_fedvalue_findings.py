@@ -3,19 +3,12 @@
 from dataclasses import replace
 from functools import partial
 
-import pytest
-
 from fedkit.fedvalue.protocol.attacks import ATTACKS
 from fedkit.fedvalue.protocol.verification import best_shift
 from reproduction.fedvalue import findings
 from reproduction.fedvalue.experiments import MAIN
 from reproduction.fedvalue.findings import COLUMNS, IDEAL, REDUNDANT, RIDERS, cut, lead, per_seed
 from reproduction.verdicts import judge
-
-
-@pytest.fixture(scope="module")
-def evaluation():
-    return findings.Evaluation("paper")
 
 
 def test_the_printed_value_pays_free_riders_and_the_corrected_one_hardly_ever(evaluation):

@@ -19,6 +19,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from refusals import refused
 from test_fedvalue_report import DATA, NOISE, REAL, TASK, Y
 
 from fedkit import __main__ as cli
@@ -167,13 +168,11 @@ def test_a_repeated_request_changes_nothing_and_a_forgotten_job_is_unknown(house
     (waiting,) = house.counter("telco").pending("telco")
     assert waiting.envelopes == {"telco": b"for telco"}  # its own alone
     assert bank.pending("bank") == []
-    with pytest.raises(http.CounterRefused, match="the token is that of 'bank'"):
-        bank.pending("telco")
+    refused("the token is that of 'bank'", bank.pending, "telco", error=http.CounterRefused)
     for _ in range(2):
         shop.close("j1")
     for ask in (lambda: shop.table("j1"), lambda: bank.submit("j1", "bank", upload())):
-        with pytest.raises(JobUnknown, match="there is no job 'j1'"):
-            ask()
+        refused("there is no job 'j1'", ask, error=JobUnknown)
 
 
 def test_a_body_is_cut_off_while_it_arrives(house):
@@ -252,8 +251,7 @@ AWAY = httpx.ReadError("cut off")
 )  # fmt: skip
 def test_a_server_that_answers_nonsense(monkeypatch, answer, error, words, tries):
     counter, heard = counter_of(monkeypatch, answer)
-    with pytest.raises(error, match=words):
-        counter.table("j")
+    refused(words, counter.table, "j", error=error)
     assert len(heard) == tries
 
 
@@ -262,14 +260,12 @@ def test_a_server_that_fails_and_comes_back(monkeypatch):
     assert counter.table("j") is None
     assert counter.missing == ("a",)
     monkeypatch.setattr(http, "_LONGEST", 3)
-    with pytest.raises(http.CounterUnavailable, match="longer than 3 bytes"):
-        counter.table("j")
+    refused("longer than 3 bytes", counter.table, "j", error=http.CounterUnavailable)
 
 
 def test_a_token_is_not_sent_in_the_clear():
     for url in ("127.0.0.1:80", "ftp://a", "http://example.org"):
-        with pytest.raises(ValueError, match="no address to send a token to"):
-            http.RemoteCounter(url, "t")
+        refused("no address to send a token to", http.RemoteCounter, url, "t")
     http.RemoteCounter("http://[::1]:8765", "t")
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 from scipy import stats
 from scipy.stats import hypergeom
 
@@ -198,8 +199,7 @@ def test_a_table_of_counts_gives_the_same_bits(data, repeat):
     ],
 )
 def test_a_table_that_is_no_table_is_refused(tokens, task_cells, counts, options, words):
-    with pytest.raises(ValueError, match=words):
-        mshapley_from_table(tokens, task_cells, counts, **options)
+    refused(words, mshapley_from_table, tokens, task_cells, counts, **options)
 
 
 def test_weighted_rows_are_rows_whether_sorted_or_tabulated(monkeypatch):

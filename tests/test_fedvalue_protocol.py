@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refusals, refused
 
 from fedkit.fedvalue.columns import VerticalData
 from fedkit.fedvalue.information import mshapley_cmi
@@ -107,8 +108,7 @@ def small_blocks(monkeypatch):
 def test_blocks_of_few_people_are_refused_by_every_party():
     task, others = parties_of(random_codes(3500), seed=0, blocks=4)
     words = "blocks is 4; expected one of 1000 rows at least, .*{} has 3500 rows"
-    with pytest.raises(ValueError, match=words.format("task")):
-        count_here(task, others)
+    refused(words.format("task"), count_here, task, others)
     with pytest.raises(MessageError, match=words.format("party 1")):
         others[0].upload("j", Order(2, 3, block=1, blocks=4))
     assert len(others[0].upload("j", Order(2, 3, block=1, blocks=2)).ids) > 3000
@@ -126,8 +126,7 @@ def test_blocks_count_what_a_whole_table_does(hardened):
     assert cut.queries == 8 * whole.queries
     tiny = random_codes(3, seed=4)  # most blocks are empty
     assert counted(*parties_of(tiny, blocks=16, **options)) == clear_table(tiny)
-    with pytest.raises(ValueError, match="blocks cut whole tables"):
-        parties_of(codes, variant="cells", blocks=2)
+    refused("blocks cut whole tables", parties_of, codes, variant="cells", blocks=2)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -163,8 +162,7 @@ def test_a_party_whose_cells_changed_during_a_run_is_named(options, job):
 
     column = codes[2][0]
     for later in (returned(column, bytes(32)), returned(column // 2), returned(column[::-1])):
-        with pytest.raises(PartyChanged, match="'party 1' have changed during the run"):
-            served_by(later)
+        refused("'party 1' have changed during the run", served_by, later, error=PartyChanged)
     rows = np.arange(300)[::-1]  # the same people with the same cells, in another order
     again = DataParty("party 1", rows, column[::-1], task._key, secret=party._secret)
     assert served_by(again).counts.sum() == 300
@@ -207,8 +205,7 @@ def test_ids_hash_by_value_type_and_key():
     assert len({h.tobytes() for h in mixed}) == 3
     assert np.array_equal(mixed[0], one[0])
     for wrong in (1.5, None, True):
-        with pytest.raises(ValueError, match="use str, int or bytes"):
-            crypto.hash_ids([7, wrong], KEY)
+        refused("use str, int or bytes", crypto.hash_ids, [7, wrong], KEY)
 
 
 def test_seals_open_in_their_context_only():
@@ -219,8 +216,7 @@ def test_seals_open_in_their_context_only():
         (sealed[:-1], KEY, ("order", "j", "a")), (b"", KEY, ("order", "j", "a")),
         (sealed[:20] + bytes([sealed[20] ^ 1]) + sealed[21:], KEY, ("order", "j", "a")),
     ]:  # fmt: skip
-        with pytest.raises(crypto.SealError, match="does not open"):
-            crypto.unseal(broken, key, *context)
+        refused("does not open", crypto.unseal, broken, key, *context, error=crypto.SealError)
     assert crypto.seal(b"x", KEY, "ab", "c") != crypto.seal(b"x", KEY, "a", "bc")
     names = [("ab", "c"), ("a", "bc"), (b"ab", "c"), (b"str:ab", "c"), ("1",), (1,), (b"1",)]
     assert len({crypto.derive(KEY, *name) for name in names}) == len(names)
@@ -285,8 +281,7 @@ def test_a_message_cut_off_or_longer_anywhere_is_none(sent):
     ],
 )  # fmt: skip
 def test_messages_that_no_party_writes(kind, data, words):
-    with pytest.raises(MessageError, match=words):
-        kind.from_bytes(data)
+    refused(words, kind.from_bytes, data, error=MessageError)
 
 
 class Watching(CountingServer):
@@ -355,26 +350,20 @@ def test_the_length_of_what_is_sealed_does_not_tell_the_artificial_ids(tokens, p
         assert len({len(order.to_bytes()) for order in [*orders, Order(10**9, 10**9)]}) == 1
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: DataParty("b", [0, 4, 2, 4], np.zeros(4, int), KEY), "b holds the ID 4 more than"),
-        (lambda: DataParty("b", range(6), np.zeros(5, int), KEY), "6 IDs and 5 rows"),
-        (lambda: DataParty("b", range(6), np.zeros(6), KEY), "whole numbers"),
-        (lambda: DataParty("b", [1], [0], b"short"), "the key is 5 bytes; expected 32 random"),
-        (lambda: DataParty("b", [1], [0], KEY).answer(Job("j", ("a", "b"))), "no envelope"),
-        (lambda: TaskParty("a", [1, 2], [0, 1], [0, 1], KEY, ["a"]), "different names"),
-        (lambda: TaskParty("a", [1], [0], [0], KEY, ["b"], variant="cells"), "needs n_cells"),
-        (lambda: TaskParty("a", [1, 2], [0, 1], [0, 1, 1], KEY, ["b"]), r"expected \(n,\)"),
-        (lambda: parties_of(random_codes(4), duplications=2**31), "duplications is 2147483648"),
-        (lambda: parties_of(random_codes(4), tokens="none"), "tokens is"),
-        (lambda: parties_of(random_codes(4), names=["task"]), "different names, two or more"),
-        (lambda: parties_of(random_codes(4), blocks=6), "blocks is 6; expected a power of two"),
-    ],
+test_parties_that_cannot_be = refusals(
+    (lambda: DataParty("b", [0, 4, 2, 4], np.zeros(4, int), KEY), "b holds the ID 4 more than"),
+    (lambda: DataParty("b", range(6), np.zeros(5, int), KEY), "6 IDs and 5 rows"),
+    (lambda: DataParty("b", range(6), np.zeros(6), KEY), "whole numbers"),
+    (lambda: DataParty("b", [1], [0], b"short"), "the key is 5 bytes; expected 32 random"),
+    (lambda: DataParty("b", [1], [0], KEY).answer(Job("j", ("a", "b"))), "no envelope"),
+    (lambda: TaskParty("a", [1, 2], [0, 1], [0, 1], KEY, ["a"]), "different names"),
+    (lambda: TaskParty("a", [1], [0], [0], KEY, ["b"], variant="cells"), "needs n_cells"),
+    (lambda: TaskParty("a", [1, 2], [0, 1], [0, 1, 1], KEY, ["b"]), r"expected \(n,\)"),
+    (lambda: parties_of(random_codes(4), duplications=2**31), "duplications is 2147483648"),
+    (lambda: parties_of(random_codes(4), tokens="none"), "tokens is"),
+    (lambda: parties_of(random_codes(4), names=["task"]), "different names, two or more"),
+    (lambda: parties_of(random_codes(4), blocks=6), "blocks is 6; expected a power of two"),
 )
-def test_parties_that_cannot_be(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
 def test_parties_that_do_not_fit_together():

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 from rounding import assert_close, assert_trained_alike
 
 import fedkit as fk
@@ -352,8 +353,7 @@ def test_numbers_of_clients_are_theirs_where_free():
 
 
 def test_what_does_not_fit_is_told_in_a_sentence():
-    with pytest.raises(ValueError, match="belong together"):
-        strategy(select=Best())
+    refused("belong together", strategy, select=Best())
     for wrong, words in (
         ({"select": Best(), "participants": -2}, "participants is -2"),
         ({"select": Best, "participants": 2}, "select is"), ({"newcomers": 3}, "give select"),
@@ -361,10 +361,8 @@ def test_what_does_not_fit_is_told_in_a_sentence():
         ({"outputs": -1}, "outputs is -1"), ({"weighting": "foo"}, "weighting is 'foo'"),
         ({"local": 3}, "local is 3"),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match=words):
-            strategy(**wrong)
-    with pytest.raises(ValueError, match="inner is 3"):
-        strategy(3)
+        refused(words, strategy, **wrong)
+    refused("inner is 3", strategy, 3)
     valued = strategy()
     with pytest.raises(ValueError, match="arrays is no state of mlp-16: missing keys"):
         valued.start(Loop(), ArrayRecord([np.zeros(3, np.float32)]), 1)
@@ -373,8 +371,7 @@ def test_what_does_not_fit_is_told_in_a_sentence():
         def __call__(self, rounds):
             return [r.local.n_steps(10) for r in rounds]
 
-    with pytest.raises(ValueError, match="give local="):
-        start(strategy(value=Steps()), Loop())
+    refused("give local=", start, strategy(value=Steps()), Loop())
 
 
 @pytest.mark.weekly

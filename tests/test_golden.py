@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 from toyrecords import cell, compute
 
 from fedkit.estimators.accumulators import MeanAccumulator
@@ -140,8 +141,7 @@ def test_a_change_that_concerns_some_cells_leaves_the_others_fresh(toy, tmp_path
     cells = [cell("a", kind=0), cell("a", kind=0, rounds=7)]
     TOY.execute(cells, store, progress=False)
     FACTOR[0] = -1.0
-    with pytest.raises(ValueError, match="no setting rounds"):
-        toy.accept("seven rounds", {"rounds": "7"})
+    refused("no setting rounds", toy.accept, "seven rounds", {"rounds": "7"})
     longer = replace(toy, settings={**toy.settings, "rounds": 7})
     assert longer.accept("seven rounds", {"rounds": "7"}) == 2
     closer = replace(longer, tiny=replace(TINY, more=lambda *_: {"y": 1.0}))

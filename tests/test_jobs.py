@@ -1,12 +1,12 @@
 """The fourteen jobs of the page: whole examples that run, in no more lines than in a peer.
 
 Selection, aggregation, estimator, frames, forests, ledger and a paper of one's own run in
-``test_plugin.py``, a Flower federation in ``test_flower.py``.
+``test_plugin.py``, a Flower federation in ``test_flower.py``, a chapter with other parameters in
+``test_bookbuild.py``.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
 from pathlib import Path
@@ -15,13 +15,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from test_arena import small
-from test_bookbuild import HEADER, PARAMETERS, cell
 
-import fedkit as fk
 from benchmarks import jobs
 from fedkit.__main__ import main
 from reproduction.arena import experiments
-from reproduction.book import cli
 
 
 @pytest.mark.filterwarnings("ignore")  # of packages about each other, and of shap's plots
@@ -67,28 +64,3 @@ def test_a_method_enters_the_arena_by_its_command(tmp_path: Path, monkeypatch, c
     assert "\nmine:Agreement " in told
     assert "\nrandom " in told
     sys.modules.pop("mine", None)
-
-
-def test_a_chapter_runs_with_other_parameters_and_its_page_says_so(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(cli, "ROOT", tmp_path)
-    page = tmp_path / "notebooks" / "page.md"
-    page.parent.mkdir()
-    program = """import fedkit as fk
-
-game = fk.airport([1, 2, 4, 3])
-print(fk.estimate(game, fk.PermutationSampling(), budget=9, seed=seed))"""
-    page.write_text(HEADER + PARAMETERS + cell(program), "utf-8")
-    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: notebooks/page\n", "utf-8")
-    printed = []
-    for seed in (7, 8):
-        assert main(["book", "run", "page", "-p", "seed", str(seed)]) == 0
-        cells = json.loads((tmp_path / "_runs" / "page.ipynb").read_text("utf-8"))["cells"]
-        text = "\n".join("".join(cell["source"]) for cell in cells)
-        assert f"fedkit book run page -p seed {seed}" in text
-        assert f"seed: int = {seed}  # root seed" in text
-        (output,) = cells[-1]["outputs"]
-        printed.append("".join(output["text"]))
-    game = fk.airport([1, 2, 4, 3])
-    assert printed == [
-        f"{fk.estimate(game, fk.PermutationSampling(), budget=9, seed=seed)}\n" for seed in (7, 8)
-    ]

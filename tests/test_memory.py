@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refused
 
 import fedkit as fk
 
@@ -78,13 +79,10 @@ def test_another_game_or_file_is_refused(tmp_path):
         (fk.airport([1.0, 2.0]), "of 3 players, and this one has 2"),
         (fk.random_unanimity_sum(3, 4, 0, 2), "is of another game"),
     ):
-        with pytest.raises(ValueError, match=words) as caught:
-            fk.remember(other, path)
-        assert "\n" not in str(caught.value)
+        refused(words, fk.remember, other, path)
     (tmp_path / "text").write_text("no file of a game, and longer than its head" * 9)
     for bad in (tmp_path / "text", tmp_path):
-        with pytest.raises(ValueError, match="cannot hold a game"):
-            fk.remember(game, bad)
+        refused("cannot hold a game", fk.remember, game, bad)
 
 
 def test_what_was_evaluated_before_a_failure_is_kept_and_told(tmp_path):
@@ -106,13 +104,6 @@ def test_what_was_evaluated_before_a_failure_is_kept_and_told(tmp_path):
         assert (f"{kept} coalitions are remembered" in told) == (kept > 0)
         assert caught.value.valuations == [None]
         assert "values of 0 evaluations" in told
-
-    asked.clear()
-    with pytest.raises(ConnectionError) as caught:
-        fk.estimate(fk.Game(5, score), fk.PermutationSampling(), count="calls", budget=99)
-    (found,) = caught.value.valuations
-    assert 0 < found.evaluations <= 24
-    assert f"values of {found.evaluations} evaluations are in" in caught.value.__notes__[-1]
 
 
 def test_a_killed_run_goes_on_and_two_processes_share_a_file(tmp_path):
@@ -150,8 +141,7 @@ def test_memory_keeps_what_a_game_knows_of_itself_and_refuses_changing_outputs()
     assert fk.remember(fk.normalise(sized)).scale == 2
     game = fk.remember(fk.Game(3, lambda rows: np.zeros((len(rows), len(rows)))))
     game(np.eye(3, dtype=bool))
-    with pytest.raises(ValueError, match="must not change"):
-        game(fk.all_coalitions(3))
+    refused("must not change", game, fk.all_coalitions(3))
 
 
 def test_progress_shows_evaluations_their_rate_and_the_time_left(monkeypatch, capsys):

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 from torch import nn
 from torch.nn import functional as F
 
@@ -150,8 +151,7 @@ def test_keys_are_matched_by_name_and_what_differs_is_named(tmp_path):
         ({**state, "1.bias": torch.ones(4) + 1j}, "is expected"),
         (expected[1:], r"has shape \(39,\); expected \(40,\)"),
     ):
-        with pytest.raises(ValueError, match=told):
-            model.row(given)
+        refused(told, model.row, given)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,7 @@ def test_keys_are_matched_by_name_and_what_differs_is_named(tmp_path):
     ],
 )
 def test_what_cannot_be_built_is_refused(name, side, message):
-    with pytest.raises(ValueError, match=message):
-        build(name, (1, side, side), 10)
+    refused(message, build, name, (1, side, side), 10)
 
 
 # ------------------------------------------------------------------------------- kernels

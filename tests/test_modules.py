@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from refusals import refused
 from rounding import assert_close, assert_trained_alike
 from test_federation import MLP, toy
 from torch import nn
@@ -495,8 +496,7 @@ def test_frames_in_another_order_are_refused_and_mixed_ones_are_numbers():
     x = pd.DataFrame({"dose": [0.5, 1.5, 2.0, 3.0], "adult": [True, False, True, True]})
     y, net = pd.Series([0, 1, 0, 1]), nn.Linear(2, 2)
     fk.Evaluator(net, x, y, device="cpu")
-    with pytest.raises(ValueError, match="x and y have different indexes"):
-        fk.Evaluator(net, x, y[::-1], device="cpu")
+    refused("x and y have different indexes", fk.Evaluator, net, x, y[::-1], device="cpu")
 
 
 class Complex(nn.Module):
@@ -537,8 +537,7 @@ class Complex(nn.Module):
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(make, sentence):
-    with pytest.raises(ValueError, match=re.escape(sentence)):
-        make()
+    refused(re.escape(sentence), make)
 
 
 @pytest.mark.parametrize("module", [evaluation, round_games])

@@ -10,18 +10,10 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from refusals import refused
 
-from fedkit.datasets import (
-    DamagedDataError,
-    DownloadError,
-    MissingDataError,
-    MovieLens,
-    find,
-    get,
-    load_movielens,
-    made_up_ratings,
-    ratings,
-)
+from fedkit import datasets as data
+from fedkit.datasets import ratings
 
 FILES = {
     "ml-1m": {
@@ -53,11 +45,11 @@ def place(folder, name, **changed):
 
 def test_both_editions_are_read(tmp_path):
     matrix = [[4, 5], [0, 1], [2, 0]]  # users 1, 2, 3; movies 1 and 7
-    large = load_movielens("ml-1m", place(tmp_path, "ml-1m"))
+    large = data.load_movielens("ml-1m", place(tmp_path, "ml-1m"))
     assert large.ratings.dtype == np.uint8
     assert large.ratings.tolist() == matrix
     assert large.demographics.tolist() == [[0, 1, 10], [1, 56, 16], [1, 25, 15]]
-    small = load_movielens("ml-100k", place(tmp_path, "ml-100k"))
+    small = data.load_movielens("ml-100k", place(tmp_path, "ml-100k"))
     assert small.ratings.tolist() == matrix
     # ages 24, 7, 61 in the bands of the 1M edition; occupations numbered by name
     assert small.demographics.tolist() == [[1, 18, 1], [0, 1, 0], [0, 56, 1]]
@@ -69,39 +61,41 @@ def test_the_official_archive_is_read_as_it_is(tmp_path, monkeypatch):
         for file, content in FILES["ml-1m"].items():
             archive.writestr(f"ml-1m/{file}", content)
     monkeypatch.setenv("FEDKIT_DATA", str(tmp_path))
-    zipped = load_movielens("ml-1m")
+    zipped = data.load_movielens("ml-1m")
     assert zipped.source == "ml-1m.zip"
-    unpacked = load_movielens("ml-1m", place(tmp_path, "ml-1m"))
+    unpacked = data.load_movielens("ml-1m", place(tmp_path, "ml-1m"))
     assert zipped.fingerprint == unpacked.fingerprint
     (tmp_path / "ml-1m").rename(tmp_path / "aside")
     (tmp_path / "ml-1m.zip").write_bytes(b"PK but not a zip")
-    with pytest.raises(DamagedDataError, match="expected the official files"):
-        load_movielens("ml-1m")
+    with pytest.raises(data.DamagedDataError, match="expected the official files"):
+        data.load_movielens("ml-1m")
 
 
 def test_altered_files_are_refused_and_may_be_meant(tmp_path):
     altered = FILES["ml-1m"]["ratings.dat"].replace(b"1::7::5", b"1::7::4")
     place(tmp_path, "ml-1m", **{"ratings.dat": altered})
-    with pytest.raises(DamagedDataError, match="expected 4 ratings by 3 users, of fingerprint"):
-        load_movielens("ml-1m", tmp_path)
-    assert load_movielens("ml-1m", tmp_path, verify=False).ratings[0].tolist() == [4, 4]
+    with pytest.raises(
+        data.DamagedDataError, match="expected 4 ratings by 3 users, of fingerprint"
+    ):
+        data.load_movielens("ml-1m", tmp_path)
+    assert data.load_movielens("ml-1m", tmp_path, verify=False).ratings[0].tolist() == [4, 4]
     (tmp_path / "ml-1m/ratings.dat").write_bytes(altered[:30])
-    with pytest.raises(DamagedDataError, match="found 2 ratings by 3 users"):
-        load_movielens("ml-1m", tmp_path)
+    with pytest.raises(data.DamagedDataError, match="found 2 ratings by 3 users"):
+        data.load_movielens("ml-1m", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["ml-1m", "ml-100k"])
 def test_an_edition_that_is_there_is_the_known_one(name, monkeypatch):
     monkeypatch.undo()
-    if find(name) is None:
+    if data.find(name) is None:
         pytest.skip(f"{name} is not on this machine")
-    held = load_movielens(name)
+    held = data.load_movielens(name)
     assert held.fingerprint == ratings.RATINGS[name].fingerprint
 
 
 def test_missing_data_say_how_to_get_them(tmp_path):
-    with pytest.raises(MissingDataError, match=r"ml-1m\.zip.*data get ml-1m"):
-        load_movielens("ml-1m", tmp_path)
+    with pytest.raises(data.MissingDataError, match=r"ml-1m\.zip.*data get ml-1m"):
+        data.load_movielens("ml-1m", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -116,32 +110,30 @@ def test_missing_data_say_how_to_get_them(tmp_path):
 )
 def test_damaged_files_are_refused(tmp_path, file, content):
     place(tmp_path, "ml-1m", **{file: content})
-    with pytest.raises(DamagedDataError, match="is damaged: expected"):
-        load_movielens("ml-1m", tmp_path)
+    with pytest.raises(data.DamagedDataError, match="is damaged: expected"):
+        data.load_movielens("ml-1m", tmp_path)
 
 
 def test_fetch_checks_what_comes_and_leaves_nothing_behind(tmp_path, monkeypatch):
     urlopen = Mock(return_value=io.BytesIO(b"something else"))
     monkeypatch.setattr(urllib.request, "urlopen", urlopen)
-    with pytest.raises(DownloadError, match="is published"):
-        get("ml-100k", tmp_path)
+    refused("is published", data.get, "ml-100k", tmp_path, error=data.DownloadError)
     assert list(tmp_path.iterdir()) == []
     assert urlopen.call_args.args == ("https://files.grouplens.org/datasets/movielens/ml-100k.zip",)
     urlopen.side_effect = urllib.error.URLError("no network")
-    with pytest.raises(DownloadError, match=r"no network.*by hand"):
-        get("ml-1m", tmp_path)
+    refused(r"no network.*by hand", data.get, "ml-1m", tmp_path, error=data.DownloadError)
 
     content = b"the archive"
     good = hashlib.md5(content).hexdigest()
     changed = replace(ratings.RATINGS["ml-1m"], md5=good)
     monkeypatch.setitem(ratings.RATINGS, "ml-1m", changed)
     urlopen.side_effect, urlopen.return_value = None, io.BytesIO(content)
-    assert (tmp_path / get("ml-1m", tmp_path)).read_bytes() == content
+    assert (tmp_path / data.get("ml-1m", tmp_path)).read_bytes() == content
     assert [p.name for p in tmp_path.iterdir()] == ["ml-1m.zip"]
 
 
 def test_made_up_ratings_are_of_the_seed_and_hold_taste():
-    one, same, other = made_up_ratings(), made_up_ratings(), made_up_ratings(seed=1)
+    one, same, other = data.made_up_ratings(), data.made_up_ratings(), data.made_up_ratings(seed=1)
     assert one.fingerprint == same.fingerprint != other.fingerprint
     assert 0.02 < (one.ratings > 0).mean() < 0.3
     assert set(np.unique(one.ratings)) == {0, 1, 2, 3, 4, 5}
@@ -160,5 +152,4 @@ def test_made_up_ratings_are_of_the_seed_and_hold_taste():
     ],
 )
 def test_a_made_up_matrix_is_checked(stars, people, why):
-    with pytest.raises(ValueError, match=why):
-        MovieLens("x", stars, np.zeros((people, 3), dtype=np.int64))
+    refused(why, data.MovieLens, "x", stars, np.zeros((people, 3), dtype=np.int64))

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 from torch import nn
 
 import fedkit as fk
@@ -113,8 +114,7 @@ def test_without_validation_data_clients_are_ranked_by_their_updates():
     )
     part = [{key: one[key] for key in ("0.weight", "0.bias")} for one in sent]
     assert len(fk.value(NET, NET, part).values) == 5
-    with pytest.raises(ValueError, match="as trained, or their differences"):
-        fk.value(NET, NET, None)
+    refused("as trained, or their differences", fk.value, NET, NET, None)
 
 
 def test_states_that_are_one_and_the_same_model_are_warned_of() -> None:
@@ -143,8 +143,7 @@ def test_differences_and_models_are_told_apart_with_data_and_without() -> None:
             fk.value(NET, base, sent, *data)
             fk.value(NET, base, None, *data, updates=moved)
         broken = [*sent[:2], {key: tensor * np.nan for key, tensor in base.items()}]
-        with pytest.raises(ValueError, match=r"trained\[2\] is not finite"):
-            fk.value(NET, base, broken, *data)
+        refused(r"trained\[2\] is not finite", fk.value, NET, base, broken, *data)
 
 
 def test_arrays_without_names_and_paths_of_states(tmp_path) -> None:
@@ -175,5 +174,4 @@ def test_without_x_nothing_that_needs_it_is_taken_in_silence() -> None:
     base = {key: tensor.clone() for key, tensor in net.state_dict().items()}
     sent = [{key: tensor + i for key, tensor in base.items()} for i in range(1, 4)]
     for more in ({"y": [0, 1]}, {"budget": 5}, {"utility": "negative_loss"}):
-        with pytest.raises(ValueError, match="without x there is no utility"):
-            fk.value(net, base, sent, [1, 2, 3], **more)
+        refused("without x there is no utility", fk.value, net, base, sent, [1, 2, 3], **more)

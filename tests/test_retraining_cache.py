@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from refusals import refused
 from rounding import assert_same_answers
 
 import fedkit as fk
@@ -87,8 +88,7 @@ def test_bad_input_and_damaged_files(problem, tmp_path):
     RetrainingCache(tmp_path)(*problem, sizes, device="cpu")
     (file,) = tmp_path.iterdir()
     file.write_bytes(b"half a file")
-    with pytest.raises(ValueError, match="cannot be read"):
-        RetrainingCache(tmp_path)(*problem, sizes, device="cpu")
+    refused("cannot be read", RetrainingCache(tmp_path), *problem, sizes, device="cpu")
 
 
 def test_kept_trainings_of_the_repository_are_whole_and_small():

@@ -1,7 +1,7 @@
 """Every public name, argument by argument: wrong input ends in one clear sentence.
 
-Each row of the table is a call that works and, for its arguments, what they are.  An argument is
-then replaced by all that it cannot be: another type, a truth value, NaN, an infinity, a fraction,
+Each row of the table is a call that works and, for its arguments, what they cannot be.  An
+argument is then replaced by all of that: another type, a truth value, NaN, an infinity, a fraction,
 nothing, a number beyond its range.  Each must be refused with a ValueError of one sentence that
 names the argument (or its word in `WORDS`); nothing may pass in silence.
 """
@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -94,192 +94,163 @@ def world() -> dict[str, Any]:
     }  # fmt: skip
 
 
-Row = tuple[str, Callable[..., Any], dict[str, Any], dict[str, Bad]]
+#: What an argument of this name cannot be, wherever it stands; a row may say otherwise.
+USUAL: dict[str, Bad] = {
+    name: bad
+    for names, bad in (
+        ("antithetic exact from_zero hardened mixed normalised progress shared shrink", FLAG),
+        ("verify", FLAG),
+        ("against by correction count empty how no_gain sigmoid solver units utility", CHOICE),
+        ("variant weighting", CHOICE),
+        ("aggregate architecture data dataset estimator federation federations function", OBJECT),
+        ("game games local model module name policy remember select simulations train", OBJECT),
+        ("valuation value vectors x_task", OBJECT),
+        ("batch_size bins draws evaluate_every epochs iterations last left levels", whole(1)),
+        ("min_size movies n_players participants right rounds terms users", whole(1)),
+        ("between confidence convergence eps low_gain proximal scale tolerance", real(0)),
+        ("weight_decay within", real(0)),
+        ("alpha beta lr standard_error temperature", real(0, above=True)),
+        ("calls evaluations seed t", SEED),
+        ("budget walks", optional(whole(1))),
+        ("device", ["gpu", "cuda:99"]),
+        ("level", [*real(0, 1, above=True), 1.0]),
+        ("n_classes", whole(2)),
+        ("stop", optional(OBJECT)),
+        ("values", NUMBERS),
+    )
+    for name in names.split()
+}
+
+
+class Row(NamedTuple):
+    """A call that works, and what its arguments cannot be."""
+
+    name: str
+    call: Callable[..., Any]
+    valid: dict[str, Any] | None
+    bad: dict[str, Bad]
+
+
+def row(
+    call: Callable[..., Any], valid: dict[str, Any] | None, usual: str = "", /, **bad: Bad
+) -> Row:
+    """A row that is called as what it calls, with arguments by their usual names, and its own."""
+    return Row(call.__qualname__, call, valid, {n: USUAL[n] for n in usual.split()} | bad)
 
 
 def policies() -> Iterator[Row]:
     """Frozen settings: estimators, valuers, selections, weights, training, partitioners."""
-    walks = optional(whole(1))
-    yield "BanzhafSampling", fk.BanzhafSampling, {}, {"variant": CHOICE, "draws": walks}
-    yield "ComplementarySampling", fk.ComplementarySampling, {}, {"rounds": walks}
-    yield "CosineValues", fk.CosineValues, {}, {"exact": FLAG, "normalised": FLAG}
-    yield "Dirichlet", fk.Dirichlet, {"alpha": 0.5}, {"alpha": real(0, above=True), "by": CHOICE}
-    yield "EpsilonGreedy", fk.EpsilonGreedy, {}, {
-        "epsilon": real(0, 1), "confidence": real(0), "floor": real(), "low_gain": real(0),
-    }  # fmt: skip
-    yield "Estimated", fk.Estimated, {"estimator": fk.PermutationSampling()}, {
-        "estimator": OBJECT, "budget": walks, "count": CHOICE, "normalised": FLAG,
-        "no_gain": CHOICE,
-    }  # fmt: skip
-    yield "Exact", fk.Exact, {}, {"normalised": FLAG, "no_gain": CHOICE}
-    yield "FedMS", fk.FedMS, {}, {
-        "estimator": OBJECT, "alpha": real(0, 1), "units": CHOICE, "aggregate": CHOICE,
-        "tolerance": NUMBERS, "against": CHOICE,
-    }  # fmt: skip
-    yield "FedOwen", fk.FedOwen, {}, {
-        "estimator": OBJECT, "budget": whole(1), "select": OBJECT, "aggregate": OBJECT,
-    }  # fmt: skip
-    yield "FedTSV", fk.FedTSV, {}, {"value": OBJECT, "select": OBJECT}
-    yield "GTGShapley", fk.GTGShapley, {}, {
-        "within": real(0), "between": real(0), "convergence": real(0), "walks": walks,
-    }  # fmt: skip
-    yield "LocalSGD", fk.LocalSGD, {"lr": 0.1}, {
-        "lr": real(0), "momentum": [*real(0), 1.0, 1.5], "weight_decay": real(0),
-        "batch_size": whole(1), "epochs": whole(0), "steps": optional(whole(0)),
-        "proximal": real(0),
-    }  # fmt: skip
-    maverick = {"between": real(0), "temperature": real(0, above=True)}
-    yield "MaverickGTG", fk.MaverickGTG, {}, maverick | {
-        "within": real(0), "convergence": real(0), "last": whole(1), "walks": walks,
-    }  # fmt: skip
-    yield "MaverickMR", fk.MaverickMR, {}, {"temperature": real(0, above=True)}
-    yield "MaverickTMR", fk.MaverickTMR, {}, maverick
-    yield "Mavericks", fk.Mavericks, {}, {
-        "n_mavericks": whole(1), "others": OBJECT, "shared": FLAG, "mixed": FLAG,
-    }  # fmt: skip
-    yield "MultilinearSampling", fk.MultilinearSampling, {}, {
-        "nodes": CHOICE, "levels": walks, "antithetic": FLAG, "draws": walks,
-    }  # fmt: skip
-    yield "OwenSampling", fk.OwenSampling, {}, {
-        "levels": whole(1), "draws": walks, "eta": optional(real(0, 1)),
-    }  # fmt: skip
-    yield "OwenTwins", fk.OwenTwins, {}, {"levels": whole(1), "draws": walks}
-    yield "PermutationSampling", fk.PermutationSampling, {}, {
-        "antithetic": FLAG, "walks": walks, "beta": optional([*NUMBERS, (0, 1)]),
-    }  # fmt: skip
-    local = world()["local"]
-    yield "Plan", fk.Plan, {"rounds": 1, "participants": 2, "local": local}, {
-        "rounds": whole(1), "participants": whole(1), "local": OBJECT,
-        "utility": [*CHOICE, dict], "weighting": CHOICE, "evaluate_every": whole(1),
-    }  # fmt: skip
-    yield "ProxySampling", fk.ProxySampling, {}, {
-        "sizes": optional([*NUMBERS, [0, 0]]), "value": CHOICE, "shrink": FLAG,
-        "score": optional(OBJECT),
-    }  # fmt: skip
-    yield "Softmax", fk.Softmax, {}, {"scale": real(0)}
-    yield "Softmax.weights", fk.Softmax().weights, {"values": [1.0]}, {"values": NUMBERS}
-    yield "EpsilonGreedy.probabilities", fk.EpsilonGreedy().probabilities, {
-        "values": [1.0], "counts": [0], "t": 0,
-    }, {"values": NUMBERS, "counts": [*NUMBERS, [1, 2]], "t": whole(0)}  # fmt: skip
+    some = optional(whole(1))
+    yield row(fk.BanzhafSampling, {}, "variant", draws=some)
+    yield row(fk.ComplementarySampling, {}, rounds=some)
+    yield row(fk.CosineValues, {}, "exact normalised")
+    yield row(fk.Dirichlet, {"alpha": 0.5}, "alpha by")
+    yield row(fk.EpsilonGreedy, {}, "confidence low_gain", epsilon=real(0, 1), floor=real())
+    sampled = {"estimator": fk.PermutationSampling()}
+    yield row(fk.Estimated, sampled, "estimator budget count normalised no_gain")
+    yield row(fk.Exact, {}, "normalised no_gain")
+    shares = {"alpha": real(0, 1), "aggregate": CHOICE, "tolerance": NUMBERS}
+    yield row(fk.FedMS, {}, "estimator units against", **shares)
+    yield row(fk.FedOwen, {}, "estimator select aggregate", budget=whole(1))
+    yield row(fk.FedTSV, {}, "value select")
+    yield row(fk.GTGShapley, {}, "within between convergence walks")
+    trained = "lr weight_decay batch_size proximal"
+    counted = {"epochs": whole(0), "steps": optional(whole(0))}
+    yield row(
+        fk.LocalSGD, {"lr": 0.1}, trained, **counted, lr=real(0), momentum=[*real(0), 1.0, 1.5]
+    )
+    yield row(fk.MaverickGTG, {}, "between temperature within convergence last walks")
+    yield row(fk.MaverickMR, {}, "temperature")
+    yield row(fk.MaverickTMR, {}, "between temperature")
+    yield row(fk.Mavericks, {}, "shared mixed", n_mavericks=whole(1), others=OBJECT)
+    yield row(fk.MultilinearSampling, {}, "antithetic", nodes=CHOICE, levels=some, draws=some)
+    yield row(fk.OwenSampling, {}, "levels", draws=some, eta=optional(real(0, 1)))
+    yield row(fk.OwenTwins, {}, "levels", draws=some)
+    yield row(fk.PermutationSampling, {}, "antithetic walks", beta=optional([*NUMBERS, (0, 1)]))
+    planned = {"rounds": 1, "participants": 2, "local": world()["local"]}
+    asked = "rounds participants local weighting evaluate_every"
+    yield row(fk.Plan, planned, asked, utility=[*CHOICE, dict])
+    sizes, score = optional([*NUMBERS, [0, 0]]), optional(OBJECT)
+    yield row(fk.ProxySampling, {}, "shrink", sizes=sizes, value=CHOICE, score=score)
+    yield row(fk.Softmax, {}, "scale")
+    yield row(fk.Softmax().weights, {"values": [1.0]}, "values")
+    drawn, counts = {"values": [1.0], "counts": [0], "t": 0}, [*NUMBERS, [1, 2]]
+    yield row(fk.EpsilonGreedy().probabilities, drawn, "values t", counts=counts)
     fair = {"select": fk.UniformSelection(), "value": fk.NoValue(), "aggregate": fk.SizeWeighted()}
-    yield "Strategy", fk.Strategy, fair, {
-        "select": OBJECT, "value": OBJECT, "aggregate": OBJECT, "remember": OBJECT,
-        "outputs": walks,
-    }  # fmt: skip
-    yield "Streams", fk.Streams, {"seed": 0}, {"seed": SEED}
-    yield "TrajectoryValues", fk.TrajectoryValues, {}, {
-        "estimator": optional(OBJECT), "budget": walks, "utility": CHOICE,
-    }  # fmt: skip
-    yield "TruncatedMonteCarlo", fk.TruncatedMonteCarlo, {}, {
-        "tolerance": real(0), "walks": walks, "from_zero": FLAG,
-    }  # fmt: skip
-    yield "share_right", fk.share_right, {"margins": [[1.0, -1.0]]}, {
-        "margins": [*OTHER, True, ["a"]],
-    }  # fmt: skip
-    yield "LabelFlip", federated.LabelFlip, {"n_classes": 3}, {"n_classes": whole(2)}
+    yield row(fk.Strategy, fair, "select value aggregate remember", outputs=some)
+    yield row(fk.Streams, {"seed": 0}, "seed")
+    yield row(fk.TrajectoryValues, {}, "budget utility", estimator=optional(OBJECT))
+    yield row(fk.TruncatedMonteCarlo, {}, "tolerance walks from_zero")
+    yield row(fk.share_right, {"margins": [[1.0, -1.0]]}, margins=[*OTHER, True, ["a"]])
+    yield row(federated.LabelFlip, {"n_classes": 3}, "n_classes")
 
 
 def games() -> Iterator[Row]:
     """Games, exact values and estimates."""
     game = world()["game"]
-    yield "Game", fk.Game, {"n_players": 3, "function": len}, {
-        "n_players": whole(1), "function": OBJECT,
-    }  # fmt: skip
-    yield "remember", fk.remember, {"game": game}, {
-        "game": OBJECT, "path": [Thing(), [], {}, True, 3],
-    }  # fmt: skip
+    yield row(fk.Game, {"n_players": 3, "function": len}, "n_players function")
+    yield row(fk.remember, {"game": game}, "game", path=[Thing(), [], {}, True, 3])
     asked = {"coalitions": [[True, False, True]]}
     rows: Bad = [*OTHER, True, NAN, [True] * 3, [[True]], [[2, 0, 1]], [["a"] * 3], [[0.5] * 3]]
     function = fk.Game(3, lambda rows: rows.sum(axis=1))
     for kind in (game, function, fk.remember(game), fk.tabulate(game), fk.normalise(game)):
-        yield f"{type(kind).__name__}()", kind.__call__, asked, {"coalitions": rows}
+        yield row(kind.__call__, asked, coalitions=rows)
     numbers: Bad = [*OTHER, True, ["a"] * 3, [1j] * 3, [1, 2], [[1], [2, 3]]]
     facts = {"values": [1, 2, 3], "standard_errors": [0, 0, 0], "evaluations": 8, "calls": 7}
-    yield "Valuation", fk.Valuation, facts | {"method": "own"}, {
-        "values": numbers, "standard_errors": numbers, "evaluations": whole(0), "calls": whole(0),
-        "degrees_of_freedom": optional(numbers),
-        "names": [*optional(OBJECT), ["a"], ["a", "b", "b"]],
-    }  # fmt: skip
+    yield row(
+        fk.Valuation, facts | {"method": "own"}, "evaluations calls", values=numbers,
+        standard_errors=numbers, degrees_of_freedom=optional(numbers),
+        names=[*optional(OBJECT), ["a"], ["a", "b", "b"]],
+    )  # fmt: skip
     found = fk.shapley(game)
-    yield (
-        "Valuation.named",
-        found.named,
-        {"names": list("abc")},
-        {"names": [*OBJECT, "abc", ["a", "b", "b"]]},
-    )
-    yield "Valuation.ranking", found.ranking, {}, {"output": whole(0, 0)}
-    yield "Valuation.interval", found.interval, {}, {"level": [*real(0, 1, above=True), 1.0]}
-    yield "Valuation.from_dict", fk.Valuation.from_dict, {"record": found.to_dict()}, {
-        "record": OBJECT,
-    }  # fmt: skip
-    yield "table_game", fk.table_game, {"values": [0.0, 1.0]}, {
-        "values": [[], [0.0], [1, 2, 3]],
-    }  # fmt: skip
-    yield "trajectory_game", fk.trajectory_game, {"gram": np.eye(3)}, {
-        "gram": [*NUMBERS, np.zeros((2, 3)), np.full((2, 2), NAN)], "utility": CHOICE,
-        "eps": real(0),
-    }  # fmt: skip
-    yield "airport", fk.airport, {"costs": [1, 2]}, {"costs": NUMBERS}
-    yield "all_coalitions", fk.all_coalitions, {"n_players": 3}, {"n_players": whole(0, 10**6)}
-    yield "tabulate", fk.tabulate, {"game": game}, {"game": OBJECT, "batch_size": whole(1)}
-    yield "beta_shapley", fk.beta_shapley, {"game": game, "alpha": 1.0, "beta": 1.0}, {
-        "game": OBJECT, "alpha": real(0, above=True), "beta": real(0, above=True),
-    }  # fmt: skip
-    yield "parallel", fk.parallel, {"game": game}, {"game": OBJECT, "n_jobs": [*whole(), 0]}
+    named = [*OBJECT, "abc", ["a", "b", "b"]]
+    yield row(found.named, {"names": list("abc")}, names=named)
+    yield row(found.ranking, {}, output=whole(0, 0))
+    yield row(found.interval, {}, "level")
+    yield row(fk.Valuation.from_dict, {"record": found.to_dict()}, record=OBJECT)
+    yield row(fk.table_game, {"values": [0.0, 1.0]}, values=[[], [0.0], [1, 2, 3]])
+    gram = [*NUMBERS, np.zeros((2, 3)), np.full((2, 2), NAN)]
+    yield row(fk.trajectory_game, {"gram": np.eye(3)}, "utility eps", gram=gram)
+    yield row(fk.airport, {"costs": [1, 2]}, costs=NUMBERS)
+    yield row(fk.all_coalitions, {"n_players": 3}, n_players=whole(0, 10**6))
+    yield row(fk.tabulate, {"game": game}, "game batch_size")
+    yield row(fk.beta_shapley, {"game": game, "alpha": 1.0, "beta": 1.0}, "game alpha beta")
+    yield row(fk.parallel, {"game": game}, "game", n_jobs=[*whole(), 0])
     for exact in (fk.banzhaf, fk.leave_one_out, fk.shapley):
-        yield exact.__name__, exact, {"game": game}, {"game": OBJECT}
-    yield "coalition_index", fk.coalition_index, {"coalitions": [[True, False]]}, {
-        "coalitions": [*OTHER, NAN, [[2, 0]], [[NAN, 0]], ["a"], [[0.5, 1]]],
-    }  # fmt: skip
-    yield "estimate(proxy)", fk.estimate, {
-        "game": game, "estimator": fk.ProxySampling(), "budget": 8,
-    }, {"game": OBJECT, "budget": [*optional(whole(1)), np.array(8)]}  # fmt: skip
-    yield "estimate", fk.estimate, {
-        "game": game, "estimator": fk.PermutationSampling(), "budget": 6,
-    }, {
-        "game": OBJECT, "estimator": OBJECT, "budget": optional(whole(1)), "seed": SEED,
-        "count": CHOICE, "stop": optional(OBJECT), "progress": FLAG,
-    }  # fmt: skip
-    yield "estimate_many", fk.estimate_many, {
-        "games": [game], "estimators": fk.PermutationSampling(), "budget": 6,
-    }, {
-        "games": OBJECT, "estimators": OBJECT,
-        "budget": [v for v in optional(whole(1)) if v != [1]],
-        "seeds": [v for v in SEED if v != [1]],
-        "count": CHOICE, "stop": optional(OBJECT), "progress": FLAG,
-    }  # fmt: skip
-    yield "total", fk.total, {"valuations": [found, found]}, {
-        "valuations": OBJECT, "participants": [*optional(OBJECT), [[0, 1, 2]], [3, 3]],
-    }  # fmt: skip
+        yield row(exact, {"game": game}, "game")
+    none = [*OTHER, NAN, [[2, 0]], [[NAN, 0]], ["a"], [[0.5, 1]]]
+    yield row(fk.coalition_index, {"coalitions": [[True, False]]}, coalitions=none)
+    proxy = {"game": game, "estimator": fk.ProxySampling(), "budget": 8}
+    yield row(fk.estimate, proxy, "game", budget=[*optional(whole(1)), np.array(8)])
+    walks = {"game": game, "estimator": fk.PermutationSampling(), "budget": 6}
+    yield row(fk.estimate, walks, "game estimator budget seed count stop progress")
+    many = {"games": [game], "estimators": fk.PermutationSampling(), "budget": 6}
+    lists = {n: [v for v in USUAL[n] if v != [1]] for n in ("budget", "seed")}
+    yield row(
+        fk.estimate_many, many, "games count stop progress", estimators=OBJECT,
+        budget=lists["budget"], seeds=lists["seed"],
+    )  # fmt: skip
+    participants = [*optional(OBJECT), [[0, 1, 2]], [3, 3]]
+    yield row(fk.total, {"valuations": [found] * 2}, valuations=OBJECT, participants=participants)
 
     def add(**given: Any) -> None:
         fk.Ledger(":memory:").add(**given)
 
-    yield "Ledger", fk.Ledger, {"path": ":memory:"}, {"path": [None, Thing(), [], {}, True, 3]}
-    yield "Ledger.add", add, {"number": 0, "valuation": found}, {
-        "number": [v for v in whole(0) if v != "nonsense"], "valuation": OBJECT,
-        "clients": [*optional(OBJECT), [0, 1], [0, 1, 1]],
-    }  # fmt: skip
-    yield "glove", fk.glove, {"left": 1, "right": 2}, {"left": whole(1), "right": whole(1)}
-    yield "gram_matrix", fk.gram_matrix, {"vectors": torch.ones(2, 3)}, {
-        "vectors": OBJECT,
-    }  # fmt: skip
-    yield "normalise", fk.normalise, {"game": game}, {
-        "game": OBJECT, "no_gain": CHOICE,
-    }  # fmt: skip
-    yield "precise", fk.precise, {"standard_error": 0.1}, {"standard_error": real(0, above=True)}
-    yield "settled", fk.settled, {}, {"level": [*real(0, 1, above=True), 1.0]}
-    yield "random_unanimity_sum", fk.random_unanimity_sum, {
-        "n_players": 3, "terms": 2, "seed": 0,
-    }, {
-        "n_players": whole(1), "terms": whole(1), "seed": SEED, "n_outputs": optional(whole(1)),
-    }  # fmt: skip
-    yield "unanimity", fk.unanimity, {"n_players": 3, "carrier": [0, 1]}, {
-        "n_players": whole(1), "carrier": [*NUMBERS, [0.5], [3], [-1], [True]],
-    }  # fmt: skip
-    yield "weighted_majority", fk.weighted_majority, {"weights": [1, 2], "quota": 2}, {
-        "weights": [*NUMBERS, [0.5, 1]], "quota": whole(),
-    }  # fmt: skip
+    yield row(fk.Ledger, {"path": ":memory:"}, path=[None, Thing(), [], {}, True, 3])
+    number = [v for v in whole(0) if v != "nonsense"]
+    clients = [*optional(OBJECT), [0, 1], [0, 1, 1]]
+    yield row(add, {"number": 0, "valuation": found}, "valuation", number=number, clients=clients)
+    yield row(fk.glove, {"left": 1, "right": 2}, "left right")
+    yield row(fk.gram_matrix, {"vectors": torch.ones(2, 3)}, "vectors")
+    yield row(fk.normalise, {"game": game}, "game no_gain")
+    yield row(fk.precise, {"standard_error": 0.1}, "standard_error")
+    yield row(fk.settled, {}, "level")
+    summed = {"n_players": 3, "terms": 2, "seed": 0}
+    yield row(fk.random_unanimity_sum, summed, "n_players terms seed", n_outputs=optional(whole(1)))
+    carrier = [*NUMBERS, [0.5], [3], [-1], [True]]
+    yield row(fk.unanimity, {"n_players": 3, "carrier": [0, 1]}, "n_players", carrier=carrier)
+    votes = {"weights": [1, 2], "quota": 2}
+    yield row(fk.weighted_majority, votes, weights=[*NUMBERS, [0.5, 1]], quota=whole())
 
 
 def federations() -> Iterator[Row]:
@@ -287,215 +258,171 @@ def federations() -> Iterator[Row]:
     w = world()
     f, arch, base, updates = w["federation"], w["arch"], w["base"], w["updates"]
     shapes: Bad = [*OBJECT, (1, 4), (0, 4, 4), (1, -4, 4), (1, 4.5, 4), (1, 4, NAN), (1, 4, 4, 4)]
-    yield "build", fk.build, {"name": "mlp-2", "input_shape": (1, 4, 4), "n_classes": 3}, {
-        "name": OBJECT, "input_shape": shapes, "n_classes": whole(2),
-    }  # fmt: skip
+    built = {"name": "mlp-2", "input_shape": (1, 4, 4), "n_classes": 3}
+    yield row(fk.build, built, "name n_classes", input_shape=shapes)
     tensors: Bad = [*OBJECT, np.ones(3), torch.zeros(0), torch.zeros(2, 2)]
-    devices: Bad = ["gpu", "cuda:99"]
-    yield "Evaluator", fk.Evaluator, {
-        "model": arch, "x": f.x_val, "y": f.y_val, "device": "cpu",
-    }, {
-        "model": OBJECT, "x": [*tensors, f.x_val * NAN, f.x_val + INF],
-        "y": [*tensors, f.y_val * NAN, f.y_val + 0.5], "device": devices,
-        "utility": CHOICE,
-    }  # fmt: skip
-    yield "round_game", fk.round_game, {
-        "module": w["evaluator"], "base": base, "trained": base + updates, "sizes": [1, 2],
-    }, {
-        "module": OBJECT, "base": [*tensors, base * NAN, base * 1j],
-        "trained": [*OBJECT, *tensors, updates * INF, updates * 1j],
-        "sizes": [*NUMBERS, [1, -1], [1, 2, 3]], "weighting": CHOICE,
-        "x": [f.x_val], "utility": ["margins"], "device": ["cpu"],
-    }  # fmt: skip
-    yield "value", fk.value, {
-        "module": arch, "base": base, "trained": base + updates, "sizes": [1, 2],
-        "x": f.x_val, "y": f.y_val,
-    }, {
-        "module": OBJECT, "base": [*tensors, base * NAN], "trained": [*OBJECT, *tensors],
-        "sizes": [*NUMBERS, [1, -1], [1, 2, 3]], "x": [Thing(), f.x_val * NAN], "y": [[0]],
-        "utility": CHOICE, "weighting": CHOICE, "device": devices,
-        "budget": optional(whole(1)), "seed": SEED, "progress": FLAG,
-    }  # fmt: skip
-    yield "Evaluator.utilities", w["evaluator"].utilities, {"rows": base[None]}, {
-        "rows": [*tensors, base],
-    }  # fmt: skip
-    yield "Federation.client_data", f.client_data, {"i": 0}, {"i": whole(0, 3)}
+    yield row(
+        fk.Evaluator, {"model": arch, "x": f.x_val, "y": f.y_val, "device": "cpu"},
+        "model device utility", x=[*tensors, f.x_val * NAN, f.x_val + INF],
+        y=[*tensors, f.y_val * NAN, f.y_val + 0.5],
+    )  # fmt: skip
+    sizes = [*NUMBERS, [1, -1], [1, 2, 3]]
+    sent = {"base": base, "trained": base + updates, "sizes": [1, 2]}
+    yield row(
+        fk.round_game, sent | {"module": w["evaluator"]}, "module weighting",
+        base=[*tensors, base * NAN, base * 1j],
+        trained=[*OBJECT, *tensors, updates * INF, updates * 1j], sizes=sizes, x=[f.x_val],
+        utility=["margins"], device=["cpu"],
+    )  # fmt: skip
+    yield row(
+        fk.value, sent | {"module": arch, "x": f.x_val, "y": f.y_val},
+        "module utility weighting device budget seed progress", base=[*tensors, base * NAN],
+        trained=[*OBJECT, *tensors], sizes=sizes, x=[Thing(), f.x_val * NAN], y=[[0]],
+    )  # fmt: skip
+    yield row(w["evaluator"].utilities, {"rows": base[None]}, rows=[*tensors, base])
+    yield row(f.client_data, {"i": 0}, i=whole(0, 3))
     x, y = f.x[:4], f.y[:4]
-    yield "train_clients", fk.train_clients, {
-        "model": arch, "start": base[None], "datasets": [(x, y)], "config": w["local"],
-        "rngs": [w["rng"]], "device": "cpu",
-    }, {
-        "model": OBJECT, "start": tensors,
-        "datasets": [[(x, y[:2])], [(x, y + 9)]], "device": devices,
-    }  # fmt: skip
-    yield "make_federation", fk.make_federation, {
-        "dataset": w["data"], "n_clients": 4, "scheme": fk.IID(), "seed": 0, "validation": 0.2,
-    }, {
-        "dataset": OBJECT, "n_clients": whole(1, 99), "scheme": [*OBJECT, fk.IID], "seed": SEED,
-        "validation": real(0, 1), "validation_from": CHOICE,
-        "imbalance_factor": optional(real(0, 1, above=True)), "empty": CHOICE,
-        "min_size": whole(1),
-    }  # fmt: skip
+    yield row(
+        fk.train_clients,
+        {"model": arch, "start": base[None], "datasets": [(x, y)], "config": w["local"],
+         "rngs": [w["rng"]], "device": "cpu"},
+        "model device", start=tensors, datasets=[[(x, y[:2])], [(x, y + 9)]],
+    )  # fmt: skip
+    split = {"n_clients": 4, "scheme": fk.IID(), "seed": 0, "validation": 0.2}
+    yield row(
+        fk.make_federation, split | {"dataset": w["data"]}, "dataset seed empty min_size",
+        n_clients=whole(1, 99), scheme=[*OBJECT, fk.IID], validation=real(0, 1),
+        validation_from=CHOICE, imbalance_factor=optional(real(0, 1, above=True)),
+    )  # fmt: skip
     one = (np.ones((4, 2)), [0, 1, 0, 1])
     pairs: Bad = [
         *OBJECT, (one[0],), (one[0], [0, 1]), (one[0], [0, 1, NAN, 1]), (one[0], [0, 1, INF, 1]),
         (one[0], [0.5] * 4), (one[0] * NAN, one[1]), (one[0], "abcd"), ([["a"]], [1]),
     ]  # fmt: skip
-    yield "federation_from_arrays", fk.federation_from_arrays, {"clients": [one], "test": one}, {
-        "clients": [*OBJECT, *([pair] for pair in pairs)], "test": pairs,
-        "validation": optional(pairs), "n_classes": optional(whole(2)), "seed": SEED,
-    }  # fmt: skip
+    yield row(
+        fk.federation_from_arrays, {"clients": [one], "test": one}, "seed",
+        clients=[*OBJECT, *([pair] for pair in pairs)], test=pairs, validation=optional(pairs),
+        n_classes=optional(whole(2)),
+    )  # fmt: skip
     plan = fk.Plan(rounds=1, participants=2, local=w["local"])
-    yield "run", fk.run, {
-        "federations": [f], "architecture": arch, "strategy": w["strategy"], "plan": plan,
-        "seeds": [0], "device": "cpu",
-    }, {
-        "federations": OBJECT, "architecture": OBJECT, "strategy": OBJECT,
-        "plan": [*OBJECT, fk.Plan(1, 5, w["local"])],
-        "seeds": [*OBJECT, b"x", [0.5], [-1], [NAN], [True], ["a"], [None]],
-        "probe": optional(OBJECT), "attack": optional(OBJECT), "device": devices,
-        "progress": FLAG,
-    }  # fmt: skip
+    yield row(
+        fk.run,
+        {"federations": [f], "architecture": arch, "strategy": w["strategy"], "plan": plan,
+         "seeds": [0], "device": "cpu"},
+        "federations architecture device progress", strategy=OBJECT,
+        plan=[*OBJECT, fk.Plan(1, 5, w["local"])],
+        seeds=[*OBJECT, b"x", [0.5], [-1], [NAN], [True], ["a"], [None]],
+        probe=optional(OBJECT), attack=optional(OBJECT),
+    )  # fmt: skip
     r = a_round()
     sums: Bad = [[0.5] * 3, [-0.5, 0.5, 1.0], [NAN, 0.5, 0.5], [1.0, 0.0]]
-    yield "Round.average", r.average, {"weights": [1, 0, 0]}, {"weights": [*NUMBERS, *sums]}
-    yield "Round.with_updates", r.with_updates, {"updates": r.updates}, {
-        "updates": [*OBJECT, r.updates[:1], r.updates * 1j],
-    }  # fmt: skip
-    yield "Federation.with_adversaries", f.with_adversaries, {"attacks": {}}, {
-        "attacks": [v for v in OBJECT if v != {}] + [{0: "a"}, dict.fromkeys(range(4), FLIP)],
-    }  # fmt: skip
-    yield "federation_game", federated.federation_game, {
-        "federation": f, "architecture": arch, "local": w["local"], "rounds": 1,
-    }, {
-        "federation": OBJECT, "architecture": OBJECT, "local": OBJECT, "rounds": whole(1),
-        "seed": SEED, "train": OBJECT, "device": devices,
-    }  # fmt: skip
-    yield "train_with_sizes", federated.train_with_sizes, {
-        "federation": f, "architecture": arch, "local": w["local"], "sizes": [[[8, 8, 8, 8]]],
-        "device": "cpu",
-    }, {
-        "federation": OBJECT, "architecture": OBJECT, "local": OBJECT,
-        "sizes": [*NUMBERS, [[[0.5] * 4]], [[[-1] * 4]], [[[99] * 4]]], "seed": SEED,
-        "every_round": FLAG, "device": devices, "weights": optional(NUMBERS), "progress": FLAG,
-        "utility": CHOICE,
-    }  # fmt: skip
-    yield "load", fk.load, {"name": "digits"}, {"name": OBJECT, "verify": FLAG}
-    yield "load_table", datasets.load_table, {"name": "wine"}, {
-        "name": OBJECT, "verify": FLAG,
-    }  # fmt: skip
-    yield "load_movielens", datasets.load_movielens, None, {"name": OBJECT, "verify": FLAG}  # type: ignore[misc]
-    yield "made_up_ratings", datasets.made_up_ratings, {"users": 9, "movies": 9}, {
-        "users": whole(1), "movies": whole(1), "seed": SEED,
-    }  # fmt: skip
+    yield row(r.average, {"weights": [1, 0, 0]}, weights=[*NUMBERS, *sums])
+    changed = [*OBJECT, r.updates[:1], r.updates * 1j]
+    yield row(r.with_updates, {"updates": r.updates}, updates=changed)
+    attacks = [v for v in OBJECT if v != {}] + [{0: "a"}, dict.fromkeys(range(4), FLIP)]
+    yield row(f.with_adversaries, {"attacks": {}}, attacks=attacks)
+    trained = {"federation": f, "architecture": arch, "local": w["local"]}
+    asked = "federation architecture local"
+    played = f"{asked} rounds seed train device"
+    yield row(federated.federation_game, trained | {"rounds": 1}, played)
+    used = [*NUMBERS, [[[0.5] * 4]], [[[-1] * 4]], [[[99] * 4]]]
+    yield row(
+        federated.train_with_sizes, trained | {"sizes": [[[8, 8, 8, 8]]], "device": "cpu"},
+        f"{asked} seed device progress utility", sizes=used, every_round=FLAG,
+        weights=optional(NUMBERS),
+    )  # fmt: skip
+    yield row(fk.load, {"name": "digits"}, "name verify")
+    yield row(datasets.load_table, {"name": "wine"}, "name verify")
+    yield row(datasets.load_movielens, None, "name verify")
+    yield row(datasets.made_up_ratings, {"users": 9, "movies": 9}, "users movies seed")
 
 
 def papers() -> Iterator[Row]:
     """What only one paper's method, or a rival of it, takes."""
     w = world()
-    yield "ShuffledValues", fk.ShuffledValues, {"policy": fk.Exact()}, {"policy": OBJECT}
-    yield "contribution_index", methods.contribution_index, {"values": [1.0]}, {"values": NUMBERS}
-    yield "contribution_values", methods.contribution_values, {"quality": [1], "sizes": [2]}, {
-        "quality": [*NUMBERS, [1, 2]], "sizes": [*NUMBERS, [-1], [0]],
-    }  # fmt: skip
-    yield "cosine_game", methods.cosine_game, {"gram": np.eye(2)}, {
-        "gram": [*NUMBERS, np.zeros((2, 3)), -np.eye(2)],
-    }  # fmt: skip
+    yield row(fk.ShuffledValues, {"policy": fk.Exact()}, "policy")
+    yield row(methods.contribution_index, {"values": [1.0]}, "values")
+    told = {"quality": [*NUMBERS, [1, 2]], "sizes": [*NUMBERS, [-1], [0]]}
+    yield row(methods.contribution_values, {"quality": [1], "sizes": [2]}, **told)
+    gram = [*NUMBERS, np.zeros((2, 3)), -np.eye(2)]
+    yield row(methods.cosine_game, {"gram": np.eye(2)}, gram=gram)
     sizes, accuracy = np.random.default_rng(0).random((2, 6, 3, 2))
-    yield "Simulations", methods.Simulations, {"sizes": sizes, "accuracy": accuracy[..., 0]}, {
-        "sizes": [*NUMBERS, -sizes, sizes * NAN, 9 * sizes, sizes * 1j],
-        "accuracy": [*NUMBERS, 100 * accuracy[..., 0], accuracy],
-    }  # fmt: skip
+    yield row(
+        methods.Simulations, {"sizes": sizes, "accuracy": accuracy[..., 0]},
+        sizes=[*NUMBERS, -sizes, sizes * NAN, 9 * sizes, sizes * 1j],
+        accuracy=[*NUMBERS, 100 * accuracy[..., 0], accuracy],
+    )  # fmt: skip
     sims = methods.Simulations(sizes, accuracy[..., 0])
-    yield "fit_aam", methods.fit_aam, {"simulations": sims, "solver": "adam", "epochs": 2}, {
-        "simulations": OBJECT, "sigmoid": CHOICE, "solver": CHOICE, "lr": real(0, above=True),
-        "epochs": whole(1), "seed": SEED,
-    }  # fmt: skip
-    yield "simulate", methods.simulate, {
-        "federation": w["federation"], "architecture": w["arch"], "local": w["local"],
-        "simulations": 2, "rounds": 1, "device": "cpu",
-    }, {
-        "federation": OBJECT, "architecture": OBJECT, "local": OBJECT, "simulations": whole(1),
-        "rounds": whole(1), "seed": SEED, "device": ["gpu"], "progress": FLAG, "train": OBJECT,
-    }  # fmt: skip
+    fitted = {"simulations": sims, "solver": "adam", "epochs": 2}
+    yield row(methods.fit_aam, fitted, "simulations sigmoid solver lr epochs seed")
+    yield row(
+        methods.simulate,
+        {"federation": w["federation"], "architecture": w["arch"], "local": w["local"],
+         "simulations": 2, "rounds": 1, "device": "cpu"},
+        "federation architecture local rounds seed progress train", simulations=whole(1),
+        device=["gpu"],
+    )  # fmt: skip
 
 
 def vertical() -> Iterator[Row]:
     """FedValue: data, values, tests, the protocol."""
     columns, counts = world()["columns"], world()["counts"]
-    binning = {"bins": whole(1), "how": CHOICE}
-    label = columns.y
-    yield "VerticalData", fedvalue.VerticalData, {
-        "x_task": columns.x_task, "y": label, "parties": columns.parties,
-    }, {
-        "x_task": [*optional(OBJECT), [1, 2]],
-        "y": [*OBJECT, label * NAN, label + 0.5, label[:5], [None] * 30, [INF] * 30],
-        "parties": [*OBJECT, [[1]], [3], [None], [[INF] * 3], np.ones((30, 2))],
-        "ids": [*optional(OBJECT), [[1], [2], [3]]],
-        "discrete": [*optional(OBJECT), ["a", "b", "c"], [1, 2, 3], [True]],
-    }  # fmt: skip
-    yield "cmi_game", fedvalue.cmi_game, {"x_task": columns}, binning | {
-        "x_task": OBJECT, "correction": CHOICE,
-    }  # fmt: skip
-    yield "discretise", fedvalue.discretise, {"x": [1.0, 2.0]}, binning | {
-        "x": [*OTHER, True, NAN, INF, 3, [INF], [[1], [2, 3]], [1j]], "missing": CHOICE,
-        "discrete": [v for v in optional(OBJECT) if v is not True] + [[1], ["a"], [True, False]],
-    }  # fmt: skip
-    yield "mshapley_cmi", fedvalue.mshapley_cmi, {"x_task": columns}, binning | {
-        "x_task": OBJECT, "correction": CHOICE, "estimator": optional(OBJECT),
-        "seed": SEED,
-    }  # fmt: skip
+    label, whole_data = columns.y, {"x_task": columns}
     parts = {"x_task": columns.x_task, "y": label, "parties": columns.parties}
+    yield row(
+        fedvalue.VerticalData, parts, x_task=[*optional(OBJECT), [1, 2]],
+        y=[*OBJECT, label * NAN, label + 0.5, label[:5], [None] * 30, [INF] * 30],
+        parties=[*OBJECT, [[1]], [3], [None], [[INF] * 3], np.ones((30, 2))],
+        ids=[*optional(OBJECT), [[1], [2], [3]]],
+        discrete=[*optional(OBJECT), ["a", "b", "c"], [1, 2, 3], [True]],
+    )  # fmt: skip
+    yield row(fedvalue.cmi_game, whole_data, "bins how x_task correction")
+    kept = [v for v in optional(OBJECT) if v is not True] + [[1], ["a"], [True, False]]
+    yield row(
+        fedvalue.discretise, {"x": [1.0, 2.0]}, "bins how",
+        x=[*OTHER, True, NAN, INF, 3, [INF], [[1], [2, 3]], [1j]], missing=CHOICE, discrete=kept,
+    )  # fmt: skip
+    sampler = optional(OBJECT)
+    valued = "bins how x_task correction seed"
+    yield row(fedvalue.mshapley_cmi, whole_data, valued, estimator=sampler)
     for call in (fedvalue.cmi_game, fedvalue.mshapley_cmi, fedvalue.permutation_p_values):
-        yield f"{call.__name__}(parts)", call, parts, {
-            "x_task": [*optional(OBJECT), [{}] * 30, [[1]] * 29 + [[1, 2]]],
-            "y": [*OBJECT, label * NAN, label[:5], [{}] * 30],
-            "parties": [*OBJECT, [[1]], [3], [None], [[{}] * 30]],
-        }  # fmt: skip
-    yield "VerticalData.codes", columns.codes, {}, binning
-    yield "mshapley_cmi(permutation)", fedvalue.mshapley_cmi, {
-        "x_task": columns, "correction": "permutation",
-    }, {"estimator": optional(OBJECT), "seed": SEED}  # fmt: skip
-    yield "mshapley_from_table", fedvalue.mshapley_from_table, {
-        "tokens": [[0, 0], [1, 1]], "task_cells": [[0, 0], [1, 1]], "counts": [3, 3],
-    }, {
-        "tokens": NUMBERS, "task_cells": NUMBERS,
-        "counts": [*NUMBERS, [-1, 3], [0.5, 3], [0, 0]],
-        "names": [*optional(OBJECT), ["a", "b"]],
-    }  # fmt: skip
-    yield (
-        "permutation_p_values",
-        fedvalue.permutation_p_values,
-        {
-            "x_task": columns,
-            "draws": 39,
-        },
-        binning | {"x_task": OBJECT, "draws": whole(1), "seed": SEED},
-    )
-    yield "count_securely", fedvalue.count_securely, {"data": columns, "seed": 0}, binning | {
-        "data": OBJECT, "iterations": whole(1),
-        "duplications": [v for v in OBJECT if v != 3] + [(0, 2), (3, 2), (2, 3, 4), (1.5, 2)],
-        "artificial": [v for v in OBJECT if v not in (3, None)] + [(3, 2), (1, 2, 3), (1.5, 2)],
-        "seed": optional(SEED), "variant": CHOICE, "hardened": FLAG,
-    }  # fmt: skip
-    yield "assess", fedvalue.assess, {"counts": counts, "draws": 5}, {
-        "counts": OBJECT, "correction": CHOICE, "test": optional(FLAG), "draws": whole(1),
-        "seed": SEED,
-    }  # fmt: skip
+        yield row(
+            call, parts, x_task=[*optional(OBJECT), [{}] * 30, [[1]] * 29 + [[1, 2]]],
+            y=[*OBJECT, label * NAN, label[:5], [{}] * 30],
+            parties=[*OBJECT, [[1]], [3], [None], [[{}] * 30]],
+        )  # fmt: skip
+    yield row(columns.codes, {}, "bins how")
+    chance = whole_data | {"correction": "permutation"}
+    yield row(fedvalue.mshapley_cmi, chance, "seed", estimator=sampler)
+    yield row(
+        fedvalue.mshapley_from_table,
+        {"tokens": [[0, 0], [1, 1]], "task_cells": [[0, 0], [1, 1]], "counts": [3, 3]},
+        tokens=NUMBERS, task_cells=NUMBERS, counts=[*NUMBERS, [-1, 3], [0.5, 3], [0, 0]],
+        names=[*optional(OBJECT), ["a", "b"]],
+    )  # fmt: skip
+    tested = whole_data | {"draws": 39}
+    yield row(fedvalue.permutation_p_values, tested, "bins how x_task draws seed")
+    yield row(
+        fedvalue.count_securely, {"data": columns, "seed": 0},
+        "bins how data iterations variant hardened", seed=optional(SEED),
+        duplications=[v for v in OBJECT if v != 3] + [(0, 2), (3, 2), (2, 3, 4), (1.5, 2)],
+        artificial=[v for v in OBJECT if v not in (3, None)] + [(3, 2), (1, 2, 3), (1.5, 2)],
+    )  # fmt: skip
+    told = {"counts": OBJECT, "test": optional(FLAG)}
+    yield row(fedvalue.assess, {"counts": counts, "draws": 5}, "correction draws seed", **told)
 
 
 ROWS = [row for part in (policies, games, federations, papers, vertical) for row in part()]
-ARGUMENTS = [(row, argument) for row in ROWS for argument in row[3]]
+ARGUMENTS = [(row, argument) for row in ROWS for argument in row.bad]
 
 
 def fault(row: Row, argument: str, value: Any) -> str | None:
     """What is unclear about a call with this value; None where a sentence names the argument."""
-    _, call, valid, _ = row
-    keywords = (valid or {}) | {argument: value}
+    keywords = (row.valid or {}) | {argument: value}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            call(**keywords)
+            row.call(**keywords)
     except ValueError as error:
         text = str(error)
         if "\n" not in text and any(w in text for w in (argument, *WORDS.get(argument, ()))):
@@ -506,20 +433,19 @@ def fault(row: Row, argument: str, value: Any) -> str | None:
     return "taken without a word"
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_calls_of_the_table_work(row: Row) -> None:
-    _, call, valid, _ = row
-    if valid is not None:
-        made = call(**valid)
-        if is_dataclass(made) and row[0] != "assess":  # which writes a report
+    if row.valid is not None:
+        made = row.call(**row.valid)
+        if is_dataclass(made) and row.name != "assess":  # which writes a report
             # at a prompt: one line, whatever arrays it holds
             assert len(repr(made)) < 500
             assert "\n" not in repr(made)
 
 
 @pytest.mark.parametrize(
-    ("row", "argument"), [pytest.param(r, a, id=f"{r[0]}.{a}") for r, a in ARGUMENTS]
+    ("row", "argument"), [pytest.param(r, a, id=f"{r.name}.{a}") for r, a in ARGUMENTS]
 )
 def test_wrong_input_is_refused_in_one_sentence(row: Row, argument: str) -> None:
-    faults = {repr(v): f for v in row[3][argument] if (f := fault(row, argument, v)) is not None}
+    faults = {repr(v): f for v in row.bad[argument] if (f := fault(row, argument, v)) is not None}
     assert not faults

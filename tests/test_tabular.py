@@ -7,25 +7,18 @@ from unittest.mock import Mock
 
 import pandas as pd
 import pytest
+from refusals import refused
 
 import fedkit
-from fedkit.datasets import (
-    TABLES,
-    DamagedDataError,
-    DownloadError,
-    MissingDataError,
-    find,
-    get,
-    load_table,
-)
+from fedkit import datasets as data
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", data.TABLES)
 def test_a_table_that_is_there(name):
-    if find(name) is None:
+    if data.find(name) is None:
         pytest.skip(f"table {name} is not on this machine")
-    table = load_table(name)
-    assert (TABLES[name].content or table.content) == table.content
+    table = data.load_table(name)
+    assert (data.TABLES[name].content or table.content) == table.content
     kept = [f for f, d in zip(table.features, table.discrete, strict=True) if d]
     if name == "credit":
         assert kept[:3] == ["SEX", "EDUCATION", "MARRIAGE"]
@@ -39,15 +32,15 @@ def test_a_table_that_is_there(name):
 def tiny(monkeypatch, tmp_path):
     """Two small tables in the files of Parkinsons and SPECT."""
     with_names = replace(
-        TABLES["parkinsons"], features=3, counts=(2, 3), discrete=(2,),
+        data.TABLES["parkinsons"], features=3, counts=(2, 3), discrete=(2,),
         fingerprint="d23f0d1a89a6e99f",
     )  # fmt: skip
     without = replace(
-        TABLES["spect"], features=2, counts=(2, 2), discrete=range(2),
+        data.TABLES["spect"], features=2, counts=(2, 2), discrete=range(2),
         fingerprint="a291b30c0de57f8b",
     )  # fmt: skip
-    monkeypatch.setitem(TABLES, "parkinsons", with_names)
-    monkeypatch.setitem(TABLES, "spect", without)
+    monkeypatch.setitem(data.TABLES, "parkinsons", with_names)
+    monkeypatch.setitem(data.TABLES, "spect", without)
     folder = tmp_path / "uci"
     folder.mkdir()
     (folder / "parkinsons.data").write_text(
@@ -59,27 +52,27 @@ def tiny(monkeypatch, tmp_path):
 
 
 def test_label_and_names_are_taken_out(tiny):
-    table = load_table("parkinsons", tiny)
+    table = data.load_table("parkinsons", tiny)
     assert table.features == ("a", "b", "c")
     assert table.y.tolist() == [1, 0, 1, 1, 0]
     assert table.x[2].tolist() == [0, 7, 0]
     assert table.discrete.tolist() == [False, False, True]
     assert table.source == "uci/parkinsons.data"
-    table = load_table("spect", tiny)  # of two files, one below the other
+    table = data.load_table("spect", tiny)  # of two files, one below the other
     assert table.y.tolist() == [1, 0, 0, 1]
     assert table.x.tolist() == [[0, 1], [1, 1], [0, 0], [1, 0]]
     assert table.classes == ("0", "1")
 
 
 def test_the_fingerprint_is_of_the_values(tiny):
-    before = load_table("parkinsons", tiny).fingerprint
+    before = data.load_table("parkinsons", tiny).fingerprint
     file = tiny / "uci/parkinsons.data"
     file.write_text(file.read_text().replace("1.5", "1.50"))
-    assert load_table("parkinsons", tiny).fingerprint == before
+    assert data.load_table("parkinsons", tiny).fingerprint == before
     file.write_text(file.read_text().replace("1.50", "1.51"))
-    assert load_table("parkinsons", tiny, verify=False).fingerprint != before
-    with pytest.raises(DamagedDataError, match=f"values of fingerprint {before}, found"):
-        load_table("parkinsons", tiny)
+    assert data.load_table("parkinsons", tiny, verify=False).fingerprint != before
+    with pytest.raises(data.DamagedDataError, match=f"values of fingerprint {before}, found"):
+        data.load_table("parkinsons", tiny)
 
 
 @pytest.mark.parametrize(
@@ -96,19 +89,19 @@ def test_the_fingerprint_is_of_the_values(tiny):
 def test_damaged_files_are_refused(tiny, old, new, words):
     file = tiny / "uci/parkinsons.data"
     file.write_text(file.read_text().replace(old, new))
-    with pytest.raises(DamagedDataError, match=words):
-        load_table("parkinsons", tiny)
+    refused(words, data.load_table, "parkinsons", tiny, error=data.DamagedDataError)
 
 
 def test_missing_tables_say_how_to_get_them(tmp_path):
-    with pytest.raises(MissingDataError, match=r"SPECT\.train and uci/SPECT\.test.*data get spect"):
-        load_table("spect", tmp_path)
-    with pytest.raises(MissingDataError, match=r"GTZAN Dataset.*Kaggle"):
-        load_table("music", tmp_path)
-    with pytest.raises(DownloadError, match=r"has no download.*Kaggle"):
-        get("music", tmp_path)
-    assert find("credit", tmp_path) is None
-    assert get("wine", tmp_path) == "embedded in scikit-learn"
+    with pytest.raises(
+        data.MissingDataError, match=r"SPECT\.train and uci/SPECT\.test.*data get spect"
+    ):
+        data.load_table("spect", tmp_path)
+    with pytest.raises(data.MissingDataError, match=r"GTZAN Dataset.*Kaggle"):
+        data.load_table("music", tmp_path)
+    refused(r"has no download.*Kaggle", data.get, "music", tmp_path, error=data.DownloadError)
+    assert data.find("credit", tmp_path) is None
+    assert data.get("wine", tmp_path) == "embedded in scikit-learn"
 
 
 def test_a_table_is_fetched_checked_and_read_again(tiny, monkeypatch):
@@ -116,41 +109,38 @@ def test_a_table_is_fetched_checked_and_read_again(tiny, monkeypatch):
     file = tiny / "uci/parkinsons.data"
     frame = pd.read_csv(file)
     file.unlink()
-    data = SimpleNamespace(original=frame[:4], targets=frame[["status"]][:4], ids=frame[["name"]])
-    fetch = Mock(return_value=SimpleNamespace(data=data))
+    answer = SimpleNamespace(original=frame[:4], targets=frame[["status"]][:4], ids=frame[["name"]])
+    fetch = Mock(return_value=SimpleNamespace(data=answer))
     monkeypatch.setattr(ucimlrepo, "fetch_ucirepo", fetch)
-    with pytest.raises(DownloadError, match=r"\(5, 3\) rows and features"):
-        get("parkinsons", tiny)
+    refused(r"\(5, 3\) rows and features", data.get, "parkinsons", tiny, error=data.DownloadError)
     fetch.side_effect = ConnectionError("Error connecting to server")
-    with pytest.raises(DownloadError, match=r"Error connecting.*place uci/parkinsons\.data"):
-        get("parkinsons", tiny)
+    with pytest.raises(data.DownloadError, match=r"Error connecting.*place uci/parkinsons\.data"):
+        data.get("parkinsons", tiny)
     assert sorted(f.name for f in (tiny / "uci").iterdir()) == ["SPECT.test", "SPECT.train"]
     fetch.side_effect = None
-    data.original, data.targets = frame, frame[["status"]]
-    assert get("parkinsons", tiny) == "uci/parkinsons.csv"
+    answer.original, answer.targets = frame, frame[["status"]]
+    assert data.get("parkinsons", tiny) == "uci/parkinsons.csv"
     with pytest.warns(UserWarning, match="uci/parkinsons.csv holds other values than the copy"):
-        table = load_table("parkinsons", tiny)
+        table = data.load_table("parkinsons", tiny)
     assert table.features == ("a", "b", "c")
     assert table.y.tolist() == [1, 0, 1, 1, 0]
     fetch.side_effect = AssertionError("fetched again")
     with pytest.warns(UserWarning, match="other values"):
-        assert get("parkinsons", tiny) == "uci/parkinsons.csv"
-    known = replace(TABLES["parkinsons"], content=table.content)
-    monkeypatch.setitem(TABLES, "parkinsons", known)
+        assert data.get("parkinsons", tiny) == "uci/parkinsons.csv"
+    known = replace(data.TABLES["parkinsons"], content=table.content)
+    monkeypatch.setitem(data.TABLES, "parkinsons", known)
     fetched = tiny / "uci/parkinsons.csv"
     frame = pd.read_csv(fetched).sample(frac=1, random_state=0)[["c", "label", "b", "a"]]
     frame.to_csv(fetched, index=False)  # rows and columns in another order
     with warnings.catch_warnings(action="error"):
-        moved = load_table("parkinsons", tiny)
+        moved = data.load_table("parkinsons", tiny)
     assert moved.fingerprint != table.fingerprint
     frame.assign(a=frame.a + (frame.index == 0)).to_csv(fetched, index=False)
     with pytest.warns(UserWarning, match="other values"):
-        load_table("parkinsons", tiny)
+        data.load_table("parkinsons", tiny)
     fetch.assert_called_with(id=174)
 
 
 def test_the_loader_of_images_names_the_other_loaders():
-    with pytest.raises(ValueError, match=r"no images; .*datasets\.load_table\('wine'\)"):
-        fedkit.load("Wine")
-    with pytest.raises(ValueError, match=r"fedkit\.datasets\.load_movielens\('ml-1m'\)"):
-        fedkit.load("ml_1m")
+    refused(r"no images; .*datasets\.load_table\('wine'\)", fedkit.load, "Wine")
+    refused(r"fedkit\.datasets\.load_movielens\('ml-1m'\)", fedkit.load, "ml_1m")

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from importlib import import_module
 from inspect import isfunction, signature
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -47,18 +48,11 @@ def claims() -> Iterator[Row]:
     from reproduction.claims import all_claims
     from reproduction.verdicts import join
 
+    columns = ["claim", "verdict", "seeds", "mean", "low", "high"]
     with _listed_store() as store:
         for paper, told in all_claims().items():
-            for row in join(told, store).itertuples():
-                yield {
-                    "paper": paper,
-                    "claim": row.claim,
-                    "verdict": row.verdict,
-                    "seeds": row.seeds,
-                    "mean": row.mean,
-                    "low": row.low,
-                    "high": row.high,
-                }
+            for row in join(told, store)[columns].to_dict("records"):
+                yield {"paper": paper, **row}
 
 
 def pages() -> Iterator[Row]:
@@ -108,12 +102,8 @@ def _read_off(text: str) -> Row:
     words = sha256(re.sub(number, "", text).encode()).hexdigest()[:12]
     places = 1 + np.arange(len(found)) / max(len(found), 1)
     total = float(np.abs(found) @ places)
-    return {
-        "words": words,
-        "numbers": len(found),
-        "negative": int((found < 0).sum()),
-        "total": total,
-    }
+    negative = int((found < 0).sum())
+    return {"words": words, "numbers": len(found), "negative": negative, "total": total}
 
 
 def _read(shown: Any) -> str:
@@ -185,32 +175,28 @@ def estimations() -> Iterator[Row]:
     for n, columns in ((5, None), (8, None), (7, 3)):
         shape = (2**n,) if columns is None else (2**n, columns)
         game = fk.normalise(fk.table_game(rng.normal(size=shape).cumsum(0) * 0.05))
-        for name, estimator in estimators.items():
-            for count in ("distinct", "calls"):
-                for budget in (4 * n + 6, 25 * n, 2**n):
-                    for seed in (0, 1):
-                        yield {
-                            "players": n,
-                            "estimator": name,
-                            "count": count,
-                            "budget": budget,
-                            "seed": seed,
-                            **_estimated(fk, game, estimator, count, budget, seed),
-                        }
-
-
-def _estimated(fk: Any, game: Any, estimator: Any, count: str, budget: int, seed: int) -> Row:
-    rng = np.random.default_rng(seed)
-    try:
-        found = fk.estimate(game, estimator, budget, rng, count=count)
-    except ValueError:
-        return {"evaluations": "refused", "calls": "refused", "values": [], "errors": []}
-    return {
-        "evaluations": found.evaluations,
-        "calls": found.calls,
-        "values": np.ravel(found.values).tolist(),
-        "errors": np.ravel(found.standard_errors).tolist(),
-    }
+        budgets = 4 * n + 6, 25 * n, 2**n
+        for name, count, budget, seed in product(
+            estimators, ("distinct", "calls"), budgets, (0, 1)
+        ):
+            row = {"players": n, "estimator": name, "count": count, "budget": budget, "seed": seed}
+            own = np.random.default_rng(seed)
+            try:
+                found = fk.estimate(game, estimators[name], budget, own, count=count)
+            except ValueError:
+                yield row | {
+                    "evaluations": "refused",
+                    "calls": "refused",
+                    "values": [],
+                    "errors": [],
+                }
+                continue
+            yield row | {
+                "evaluations": found.evaluations,
+                "calls": found.calls,
+                "values": np.ravel(found.values).tolist(),
+                "errors": np.ravel(found.standard_errors).tolist(),
+            }
 
 
 NETWORKS = {
@@ -318,24 +304,17 @@ def protocol() -> Iterator[Row]:
             server = Watched()
             task, parties = parties_of(codes, seed=seed, **options)
             found = task.count(server, wait=lambda: [p.serve(server) for p in parties])  # noqa: B023
-            yield {
-                "form": form,
-                "seed": seed,
-                "attack": "none",
-                "uploads": f"{len(sent)} {sha256(b''.join(sent)).hexdigest()[:16]}",
-                "tables": f"{len(tables)} {sha256(b''.join(tables)).hexdigest()[:16]}",
-                "outcome": " ".join(map(str, found.counts.tolist())),
-            }
+            row = {"form": form, "seed": seed, "attack": "none", "uploads": "", "tables": ""}
+            honest = {"uploads": _digest(sent), "tables": _digest(tables)}
+            yield row | honest | {"outcome": " ".join(map(str, found.counts.tolist()))}
             for attack in ATTACKS:
                 trial = attempt(ATTACKS[attack], codes, seed=seed, **options)
-                yield {
-                    "form": form,
-                    "seed": seed,
-                    "attack": attack,
-                    "uploads": "",
-                    "tables": "",
-                    "outcome": "deceived" if trial.changed else trial.check or "true table",
-                }
+                told = "deceived" if trial.changed else trial.check or "true table"
+                yield row | {"attack": attack, "outcome": told}
+
+
+def _digest(messages: list[bytes]) -> str:
+    return f"{len(messages)} {sha256(b''.join(messages)).hexdigest()[:16]}"
 
 
 ROOMS = {
