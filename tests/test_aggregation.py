@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_federation import MLP, toy
+from test_federation import MLP, poison, toy
 
 import fedkit as fk
 from fedkit.federated.policies import Proportional, SizeWeighted, UniformWeights
@@ -43,12 +43,19 @@ def test_weights_are_a_convex_combination(values):
         assert w.sum() == pytest.approx(1)
 
 
-def final(rule, seeds=(0, 1)):
+def final(rule, seeds=(0, 1), attack=None):
     """The history of two small federations under a rule."""
     plan = fk.Plan(rounds=3, participants=4, local=fk.LocalSGD(lr=0.2, batch_size=8))
     strategy = fk.Strategy(fk.UniformSelection(), fk.NoValue(), rule)
     federations = [toy(seed, sizes=(40, 40, 40, 40)) for seed in seeds]
-    return fk.run(federations, MLP, strategy, plan, list(seeds), device="cpu")
+    return fk.run(federations, MLP, strategy, plan, list(seeds), attack=attack, device="cpu")
+
+
+@pytest.mark.parametrize("number", [math.nan, 1e30])
+def test_one_client_that_sends_nonsense_does_not_keep_the_others_from_learning(number):
+    history = final(UniformWeights(), attack=poison(number))
+    assert {len(row["left_out"]) for row in history.rounds} == {1}
+    assert min(history.final_accuracy().values()) > 0.6
 
 
 def test_a_rule_may_make_the_next_model_itself():
