@@ -423,10 +423,8 @@ def compare(
     ] = False,
 ) -> None:
     """Set a paper's claims beside the records, with a verdict on each; or count those of all."""
-    from pandas import concat
-
     from reproduction.experiments import check_records, stale_records
-    from reproduction.tables import by_paper, claims_listing, claims_table, summary
+    from reproduction.tables import by_paper, claims_listing, claims_table, of_papers, summary
     from reproduction.verdicts import join, verdict_text
 
     store = Store()
@@ -439,8 +437,7 @@ def compare(
         frames = {
             name: join(claims, store, profile=profile) for name, claims in all_claims().items()
         }
-        named = [frame.assign(paper_key=name) for name, frame in frames.items()]
-        every = concat(named, ignore_index=True)
+        every = of_papers(frames).set_index("claim")
         counts = by_paper(every[~every["by_construction"].astype(bool)])
         typer.echo(counts.rename(index=verdict_text).to_string())
         if without := [name for name in frames if not store.paths(profile, name)]:

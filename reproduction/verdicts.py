@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -489,36 +489,37 @@ class Moved:
         return here * there < 0
 
 
-def moved_by(
-    claims: Claims,
-    measured: Measured,
-    readings: Iterable[Reading],
-    numbers: Mapping[str, Numbers],
-    judged: Mapping[str, tuple[Interval, Judgement]],
-    scale: str = "paper",
-) -> Iterator[Moved]:
-    """Judge the claims in other readings, where these have other records that are judged too."""
-    for reading in readings:
-        other = under(claims, reading)
+class Judged:
+    """A paper's claims, judged by the records of one profile, in our reading and in others."""
+
+    def __init__(self, claims: Claims, store: Store, profile: str, scale: str) -> None:
+        self.claims, self.scale = claims, scale
+        self.measured = Measured(claims, store, profile, scale)
+        self.numbers = self.measured.numbers()
+        self.verdicts = judge_all(claims, self.numbers, profile, scale)
+
+    def moved(self, reading: Reading) -> Iterator[Moved]:
+        """Judge the claims in another reading, where it has other records that are judged too."""
+        other, numbers = under(self.claims, reading), self.numbers
         asked = {
             claim.id
-            for claim, elsewhere in zip(claims.claims, other.claims, strict=True)
+            for claim, elsewhere in zip(self.claims.claims, other.claims, strict=True)
             if claim != elsewhere
             or claim.rule == "concordance"
-            or claims.protocol != other.protocol
+            or self.claims.protocol != other.protocol
         }
-        found = measured.numbers(other, asked)
+        found = self.measured.numbers(other, asked)
         there = {name: x for name, x in numbers.items() if name not in asked} | found
         changed = [
             claim.id
-            for claim in claims.claims
+            for claim in self.claims.claims
             if claim.id in numbers.keys() & found.keys() and not claim.by_construction
             if not numbers[claim.id].alike(found[claim.id])
             and numbers[claim.id].values.shape[1:] == found[claim.id].values.shape[1:]
         ]
-        after = judge_all(other, there, scale=scale, only=set(changed))
+        after = judge_all(other, there, scale=self.scale, only=set(changed))
         for name in changed:
-            pair = judged[name][1].verdict, after[name][1].verdict
+            pair = self.verdicts[name][1].verdict, after[name][1].verdict
             if not set(pair) & set(UNJUDGED):
                 yield Moved(name, reading, *pair)
 
@@ -534,23 +535,21 @@ def join(
     are in the claim's unit, NaN where there is none; ``also_fits``, of a reproduced cell of a
     table, counts those of the ``other_rows`` of its column that ours would have reproduced as well.
     """
-    measured = Measured(claims, Store() if store is None else store, profile, scale)
-    numbers = measured.numbers()
-    judged = judge_all(claims, numbers, profile, scale)
-    admissible = [r for r in readings_of(claims.paper["key"]) if r.admissible]
-    for moved in moved_by(claims, measured, admissible, numbers, judged, scale):
-        cut, told = judged[moved.claim]
-        if moved.turned:
-            note = f"{moved.before} here, {moved.after} with {moved.reading.other}; {told.note}"
-            judged[moved.claim] = cut, replace(told, verdict=TURNS, note=note)
+    judged = Judged(claims, Store() if store is None else store, profile, scale)
+    for reading in readings_of(claims.paper["key"]):
+        for moved in judged.moved(reading) if reading.admissible else ():
+            if moved.turned:
+                cut, told = judged.verdicts[moved.claim]
+                note = f"{moved.before} here, {moved.after} with {reading.other}; {told.note}"
+                judged.verdicts[moved.claim] = cut, replace(told, verdict=TURNS, note=note)
     columns: dict[str, list[Claim]] = {}  # cells of each column of the printed tables
     for claim in claims.claims:
         if claim.place.get("table") in claims.tables:
             columns.setdefault(_column(claim), []).append(claim)
     rows = []
     for claim in claims.claims:
-        found = numbers.get(claim.id, Numbers(np.empty(0)))
-        cut, told = judged[claim.id]
+        found = judged.numbers.get(claim.id, Numbers(np.empty(0)))
+        cut, told = judged.verdicts[claim.id]
         # What our number would have reproduced as well: a tick that tells rows apart fits none.
         others: list[Claim] = []
         if told.verdict == REPRODUCED and claim.rule == "value":
