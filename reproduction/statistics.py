@@ -8,8 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-__all__ = ["difference_half_width", "kendalls_w", "slopes"]
-
 FloatArray = npt.NDArray[np.float64]
 
 

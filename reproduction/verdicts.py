@@ -163,6 +163,13 @@ def _table_interval(claim: Claim, values: FloatArray, level: float) -> Interval:
     return Interval(mean, float(low), float(high), len(values))
 
 
+def _levels(claim: Claim, values: FloatArray) -> FloatArray:
+    """Return the numbers of a claim by seed; none of a table's."""
+    if claim.rule == "place" and values.ndim == 3:  # its own row stands first
+        return values[:, 0, 0]
+    return values if values.ndim == 1 else np.empty(0)
+
+
 def interval_of(claim: Claim, values: FloatArray) -> Interval:
     """Return the interval of the mean; a percentage's cut to [0, 100], a probability's to [0, 1].
 
@@ -170,10 +177,9 @@ def interval_of(claim: Claim, values: FloatArray) -> Interval:
     """
     # an ordering has a test of its own, at the level of its rule
     level = 0.95 if claim.rule == "ordering" else claim.test.get("level", 0.95)
-    if claim.rule == "place" and len(values):  # [seeds, one column, rows], its own row first
-        values = values[:, 0, 0]
     if claim.rule in OF_TABLES and len(values):
         return _table_interval(claim, values, level)
+    values = _levels(claim, values)
     if claim.test.get("of_few"):
         return bounded_interval(values, 0.0, 100.0, level)
     several = {"sweep", "pooled"} & set(claim.ours) and claim.rule != "place"
@@ -575,17 +581,10 @@ def join(
             "profile": found.profile,
             "stale": found.stale,
             "command": "" if none else _command(claim, claims, found.profile or profile),
-            "values": tuple(_levels(claim, found).tolist()),
+            "values": tuple(_levels(claim, found.values).tolist()),
             "entry": claim,
         })  # fmt: skip
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _levels(claim: Claim, found: Numbers) -> FloatArray:
-    """Return the numbers of a claim by seed; none of a table's."""
-    if claim.rule == "place" and found.values.ndim == 3:
-        return found.values[:, 0, 0]
-    return found.values if found.values.ndim == 1 else np.empty(0)
 
 
 def _column(claim: Claim) -> str:
