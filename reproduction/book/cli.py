@@ -18,8 +18,6 @@ app = typer.Typer(
     help="Build the book: run the notebooks, check them, render the pages.", no_args_is_help=True
 )
 
-Notebook = Annotated[str, typer.Argument(help="Name or path of a notebook.")]
-
 
 def _profile(name: str) -> str:
     return str(choice("profile", name, tuple(LIMITS)))
@@ -107,7 +105,7 @@ def _source(book: Book, name: str) -> Path:
 @app.command(cls=_Pairs)
 def run(
     context: typer.Context,
-    notebook: Notebook,
+    notebook: Annotated[str, typer.Argument(help="Name or path of a notebook.")],
     parameter: Annotated[
         list[str] | None,
         typer.Option(
