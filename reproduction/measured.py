@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,7 @@ OF_TABLES = ("concordance", "rank_agreement", "best_share")
 FloatArray = npt.NDArray[np.float64]
 Place = Mapping[str, Any]
 
-_POOLS: dict[str, Callable[[Sequence[float]], float]] = {
-    "mean": lambda x: math.fsum(x) / len(x), "max": max,
-}  # fmt: skip
+_POOLS: dict[str, Callable[[Sequence[float]], float]] = {"mean": fmean, "max": max}
 _SCALES: dict[str, Callable[..., Any]] = {
     "linear": np.asarray, "log2": np.log2, "log10": np.log10,
 }  # fmt: skip

@@ -125,11 +125,9 @@ def intervals(
     return table(rows)
 
 
-def texts(
-    cuts: Mapping[Any, Mapping[Any, Interval]], digits: int = 1, signed: bool = False
-) -> pd.DataFrame:
+def texts(cuts: Mapping[Any, Mapping[Any, Interval]], signed: bool = False) -> pd.DataFrame:
     """Write intervals by column and row as a table of texts."""
-    return pd.DataFrame(cuts).map(lambda cut: cut.text(digits, signed=signed))
+    return pd.DataFrame(cuts).map(lambda cut: cut.text(1, signed=signed))
 
 
 def told(cuts: Mapping[str, Interval], digits: int, signed: bool = False) -> dict[str, str]:

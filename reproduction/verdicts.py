@@ -218,7 +218,7 @@ def _value(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None) ->
     spread = None if claim.spread is None else float(claim.spread)
     level, margin = claim.test.get("level", 0.95), claim.test["margin"]
     d = float(x.mean()) - claim.bound
-    h = difference_half_width(float(x.std(ddof=1)), len(x), spread, claim.paper_seeds, level)
+    h = difference_half_width(x, spread, claim.paper_seeds, level)
     name = "prediction" if spread is None else "Welch"
     if claim.test.get("of_few") and cut.half_width > h:  # of shares that are all 0, say
         name, h = "exact", cut.half_width
@@ -278,9 +278,9 @@ def _ordering(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None)
     sure = p < 1 - level and not interval.low <= 0 <= interval.high
     difference, agrees, fits_none = math.nan, REPRODUCED, False
     if claim.number is not None:
-        margin, runs = claim.test["margin"], claim.paper_seeds
+        margin = claim.test["margin"]
         difference = interval.mean - claim.number
-        h = difference_half_width(float(x.std(ddof=1)), len(x), None, runs, level)
+        h = difference_half_width(x, None, claim.paper_seeds, level)
         agrees = _compare(difference, h, margin)
         fits_none = _compare(interval.mean, h, margin) == REPRODUCED
         note += f"; size: half-width {h:.2g}, margin {margin:g}"
@@ -306,10 +306,8 @@ def _place(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None) ->
     place = printed[0] - float(np.mean(printed[1:]))
     digits = len(str(claim.paper_value).partition(".")[2])
     as_place = replace(claim, paper_value=f"{place:+.{digits + 1}f}", spread=None)
-    if abs(place) <= 10.0**-digits * (1 + 1e-9):
-        told = _value(as_place, apart, cut, None)
-    else:
-        told = _ordering(as_place, apart, cut, None)
+    rule = _value if abs(place) <= 10.0**-digits * (1 + 1e-9) else _ordering
+    told = rule(as_place, apart, cut, None)
     note = (
         f"{apart.mean():+.{digits + 1}f} from the other rows' mean, printed {place:+.{digits + 1}f}"
     )
