@@ -8,17 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 """The checkout: what is in this folder runs nowhere else."""
 
-PAPERS = {
-    name: ROOT / "reproduction" / name
-    for name in ("arena", "fedccea", "fedms", "fedowen", "fedtsv", "fedvalue")
-}
-"""The folder of each paper; :func:`reproduction.experiments.enter` adds one of your own."""
-
 NAMES = {
     "fedowen": "FedOwen", "fedms": "FedMS", "fedtsv": "FedTSV", "fedccea": "FedCCEA",
     "fedvalue": "FedValue", "arena": "Arena",
 }  # fmt: skip
 """How each paper's method is written; the page of its tables is called so."""
+
+PAPERS = {name: ROOT / "reproduction" / name for name in sorted(NAMES)}
+"""The folder of each paper; :func:`reproduction.experiments.enter` adds one of your own."""
 
 
 def claims_file(paper: str) -> Path | None:

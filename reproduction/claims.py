@@ -8,12 +8,12 @@ its rows, marks of significance, and what the text says in words.
 from __future__ import annotations
 
 import csv
-import importlib
 import itertools
+import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +86,7 @@ class Claim:
 
     def exact(self) -> float:
         """Compute what a claim about an exact game names as ``module:function``."""
-        module, _, name = self.ours["check"].partition(":")
-        return float(getattr(importlib.import_module(module), name)())
+        return float(pkgutil.resolve_name(self.ours["check"])())
 
 
 @dataclass(frozen=True)
@@ -117,11 +116,13 @@ class Claims:
     claims: tuple[Claim, ...]
     reduced: Mapping[str, Mapping[str, Any]]
 
+    @cached_property
+    def by_id(self) -> dict[str, Claim]:
+        """The claims by their names."""
+        return {claim.id: claim for claim in self.claims}
+
     def __getitem__(self, claim_id: str) -> Claim:
-        for claim in self.claims:
-            if claim.id == claim_id:
-                return claim
-        raise KeyError(claim_id)
+        return self.by_id[claim_id]
 
 
 # -------------------------------------------------------------------------------- files

@@ -16,22 +16,9 @@ from fedkit.__main__ import complain
 from fedkit.checks import choice
 from reproduction import PAPERS
 from reproduction.claims import all_claims, claims_papers, load_claims
-from reproduction.experiments import (
-    ENGINES,
-    Outcome,
-    all_experiments,
-    described,
-    enter,
-    get,
-    keep,
-)
+from reproduction.experiments import ENGINES, all_experiments, described, enter, get, keep
 from reproduction.plugins import is_plugin, load_plugin
-from reproduction.records import (
-    PROFILES,
-    SHIPPED,
-    Store,
-    parse_seeds,
-)
+from reproduction.records import PROFILES, SHIPPED, Store, parse_seeds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,11 +193,18 @@ def run(
             typer.echo(
                 f"{old} finished cells are what this code no longer gives; --stale makes them anew"
             )
-        failed |= _report(item.execute(
+        outcome = item.execute(
             cells, store, anew="all" if force else "stale" if stale else "missing", device=where,
             jobs=jobs, engine=engine, progress=not quiet,
             on_error="continue" if keep_going else "stop",
-        ))  # fmt: skip
+        )  # fmt: skip
+        typer.echo(
+            f"{len(outcome.computed)} computed, {len(outcome.finished)} finished before, "
+            f"{len(outcome.failed)} failed"
+        )
+        for cell, problem in outcome.failed:
+            complain(f"cell {cell.key} failed: {described(problem)}")
+        failed |= bool(outcome.failed)
     folder = store.root / profile / paper / (experiment or "")
     judged = paper in claims_papers()
     follow = f"fedkit compare {paper} --profile {profile}" if judged else f"fedkit list {paper}"
@@ -219,17 +213,6 @@ def run(
     typer.echo(f"records: {folder}; next: {'the same again' if failed else follow}")
     if failed:
         raise typer.Exit(1)
-
-
-def _report(outcome: Outcome) -> bool:
-    """Print what happened to the cells; tell whether any failed."""
-    typer.echo(
-        f"{len(outcome.computed)} computed, {len(outcome.finished)} finished before, "
-        f"{len(outcome.failed)} failed"
-    )
-    for cell, error in outcome.failed:
-        complain(f"cell {cell.key} failed: {described(error)}")
-    return bool(outcome.failed)
 
 
 def _remarks(paper: str, store: Store, profile: str, frame: pd.DataFrame) -> Iterator[str]:
@@ -273,7 +256,8 @@ def golden(
     from reproduction.golden import GoldenRun, golden_runs
     from reproduction.records import behaviour
 
-    wanted = [_pattern(name) for name in names or ["*"]]
+    parts = [name.rpartition("/") for name in names or ["*"]]
+    wanted = [f"{_named(paper)}/{name}" if slash else name for paper, slash, name in parts]
     there = golden_runs(all_experiments())
     chosen: dict[str, GoldenRun] = {}
     for pattern in wanted:
@@ -304,12 +288,6 @@ def golden(
     if changed and not accept:
         complain("mend the code; or, if this is meant: fedkit golden NAME --accept --why '...'")
         raise typer.Exit(1)
-
-
-def _pattern(name: str) -> str:
-    """Take the folder of a paper of one's own in the name of a golden run."""
-    paper, slash, rest = name.rpartition("/")
-    return f"{_named(paper)}/{rest}" if slash else name
 
 
 @app.command("audit")
@@ -423,10 +401,8 @@ def compare(
     ] = False,
 ) -> None:
     """Set a paper's claims beside the records, with a verdict on each; or count those of all."""
-    from pandas import concat
-
     from reproduction.experiments import check_records, stale_records
-    from reproduction.tables import by_paper, claims_listing, claims_table, summary
+    from reproduction.tables import by_paper, claims_listing, claims_table, of_papers, summary
     from reproduction.verdicts import join, verdict_text
 
     store = Store()
@@ -439,8 +415,7 @@ def compare(
         frames = {
             name: join(claims, store, profile=profile) for name, claims in all_claims().items()
         }
-        named = [frame.assign(paper_key=name) for name, frame in frames.items()]
-        every = concat(named, ignore_index=True)
+        every = of_papers(frames).set_index("claim")
         counts = by_paper(every[~every["by_construction"].astype(bool)])
         typer.echo(counts.rename(index=verdict_text).to_string())
         if without := [name for name in frames if not store.paths(profile, name)]:

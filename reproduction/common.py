@@ -30,12 +30,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = [
-    "Setting", "accuracies", "accuracy_curve", "blocks",
-    "chance_above", "dataset", "each_seed", "experiment", "identity", "in_place", "later",
-    "lockstep", "product", "result", "settings_in_cell", "tested_rounds", "tracer",
-]  # fmt: skip
-
 
 @lru_cache(maxsize=2)
 def dataset(name: str) -> Dataset:

@@ -13,14 +13,7 @@ from numpy.typing import ArrayLike
 
 from fedkit.checks import Floats
 from fedkit.intervals import Interval, mean_interval
-from fedkit.plots import (
-    INK,
-    PALETTE,
-    Picture,
-    bars_with_errors,
-    finish,
-    panels,
-)
+from fedkit.plots import INK, PALETTE, Picture, bars_with_errors, finish, panels
 from reproduction.widgets import Shown, finder, quote, slider, table
 
 if TYPE_CHECKING:

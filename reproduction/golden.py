@@ -22,7 +22,7 @@ from fedkit.atomic import write_text
 from reproduction import golden_folder
 from reproduction.manifest import commit
 from reproduction.plugins import is_plugin
-from reproduction.records import PROFILES, SHIPPED, Cell, Record, Result, golden_numbers
+from reproduction.records import PROFILES, SHIPPED, Cell, Record, Result, golden_numbers, plain
 
 # Shares of itself, and of the largest entry of its list, by which a number may differ on another
 # processor.
@@ -191,16 +191,10 @@ def numbers_of(result: Result) -> Numbers:
 
 
 def _json(value: Any) -> Any:
-    """Whole numbers stay whole; floats have nine digits, NaN is null and infinity is text."""
+    """Write numbers as records do, floats with nine digits."""
     if isinstance(value, np.ndarray | list | tuple):
         return [_json(item) for item in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        if math.isnan(value):
-            return None
-        return float(f"{value:.9g}") if math.isfinite(value) else str(value)
-    return value
+    return plain(value, 9)
 
 
 def trace(history: Any, remembered: Sequence[Any] = ()) -> Numbers:

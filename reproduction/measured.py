@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,7 @@ OF_TABLES = ("concordance", "rank_agreement", "best_share")
 FloatArray = npt.NDArray[np.float64]
 Place = Mapping[str, Any]
 
-_POOLS: dict[str, Callable[[Sequence[float]], float]] = {
-    "mean": lambda x: math.fsum(x) / len(x), "max": max,
-}  # fmt: skip
+_POOLS: dict[str, Callable[[Sequence[float]], float]] = {"mean": fmean, "max": max}
 _SCALES: dict[str, Callable[..., Any]] = {
     "linear": np.asarray, "log2": np.log2, "log10": np.log10,
 }  # fmt: skip
@@ -97,21 +96,18 @@ class _Lookup:
         self.claims = claims
         self.profile = profile
         self.reduced = claims.reduced if reduced else None
-        self.stale: set[str] = set()
-        self.settings: dict[str, Mapping[str, Any]] = {}
-        self.data: dict[str, Sequence[Mapping[str, Any]]] = {}  # what manifests say of it
         self.keys: dict[str, list[str]] = {}  # of each experiment
         self.values: dict[tuple[str, str], dict[int, float]] = {}
         paper = str(claims.paper["key"])
-        for record in store.records(profile, paper):
-            cell = record.cell
-            if is_plugin(cell.settings.get("method")):
-                continue  # in the place of a row, and none of the paper's
-            self.settings[cell.key] = cell.settings
-            self.data[cell.key] = record.manifest.get("data", ())
-            self.keys.setdefault(cell.experiment, []).append(cell.key)
-            if record.stale():
-                self.stale.add(cell.key)
+        self.records = {
+            record.cell.key: record
+            for record in store.records(profile, paper)
+            if not is_plugin(record.cell.settings.get("method"))  # which is none of the paper's
+        }
+        for key, record in self.records.items():
+            self.keys.setdefault(record.cell.experiment, []).append(key)
+        self.settings = {key: record.cell.settings for key, record in self.records.items()}
+        self.stale = {key for key, record in self.records.items() if record.stale()}
         frame = store.frame(paper=paper, profile=profile)
         self._add(frame[name] for name in ("key", "seed", "metric", "value"))
         self.read: set[str] = set()  # metrics of series that have been computed
@@ -249,8 +245,9 @@ class _Lookup:
     def _copies(self, keys: Iterable[str]) -> str:
         """Say whether records had different files as the same data set; empty if none had."""
         sums: dict[str, set[str]] = {}
-        for data in (data for key in keys for data in self.data[key]):
-            sums.setdefault(data["name"], set()).add(data["checksum"])
+        for key in keys:
+            for data in self.records[key].manifest.get("data", ()):
+                sums.setdefault(data["name"], set()).add(data["checksum"])
         double = sorted(name for name, found in sums.items() if len(found) > 1)
         return f"run on different copies of {', '.join(double)}" if double else ""
 

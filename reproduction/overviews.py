@@ -59,13 +59,10 @@ class Evaluation:
         found = join(self.entries, self.store, profile=self.records)
         return found.set_index("claim", drop=False)
 
-    @cached_property
-    def _printed(self) -> dict[str, float]:
-        return {c.id: np.nan if c.number is None else c.number for c in self.entries.claims}
-
     def printed(self, claim: str) -> float:
         """Return a number of the paper; NaN where it has none."""
-        return self._printed.get(f"{self.paper}.{claim}", np.nan)
+        found = self.entries.by_id.get(f"{self.paper}.{claim}")
+        return np.nan if found is None or found.number is None else found.number
 
     def ours(self, claim: str) -> Interval:
         """Return our number for a claim."""
@@ -128,11 +125,9 @@ def intervals(
     return table(rows)
 
 
-def texts(
-    cuts: Mapping[Any, Mapping[Any, Interval]], digits: int = 1, signed: bool = False
-) -> pd.DataFrame:
+def texts(cuts: Mapping[Any, Mapping[Any, Interval]], signed: bool = False) -> pd.DataFrame:
     """Write intervals by column and row as a table of texts."""
-    return pd.DataFrame(cuts).map(lambda cut: cut.text(digits, signed=signed))
+    return pd.DataFrame(cuts).map(lambda cut: cut.text(1, signed=signed))
 
 
 def told(cuts: Mapping[str, Interval], digits: int, signed: bool = False) -> dict[str, str]:
@@ -190,5 +185,4 @@ def gains(wide: pd.DataFrame, reference: str) -> pd.DataFrame:
         p_values.append(paired_p_value(difference)[0])
         rows[method] = astuple(paired_interval(difference))
     table = pd.DataFrame.from_dict(rows, orient="index", columns=["gain", "low", "high", "seeds"])
-    table["p"] = holm(p_values) if others else []
-    return table
+    return table.assign(p=holm(p_values) if others else [])

@@ -244,7 +244,7 @@ def _rank(record: Record) -> tuple[bool, int, str]:
     return bool(record.stale()), -len(record.cell.seeds), record.cell.key
 
 
-def _plain(value: Any, digits: int | None = None) -> int | float | str | None:
+def plain(value: Any, digits: int | None = None) -> int | float | str | None:
     """Write one number: NaN as null, infinities as text, floats to `digits` when given."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -314,9 +314,9 @@ class Store:
         packed = [
             {
                 "seed": int(result["seed"]),
-                "metrics": {str(k): _plain(v) for k, v in result["metrics"].items()},
+                "metrics": {str(k): plain(v) for k, v in result["metrics"].items()},
                 "series": {
-                    str(k): [_plain(x, 7) for x in np.asarray(values)]
+                    str(k): [plain(x, 7) for x in np.asarray(values)]
                     for k, values in (result.get("series") or {}).items()
                 },
             }
@@ -416,21 +416,19 @@ class Store:
         pd = need("pandas", extra="run")
         lead = ["profile", "paper", "experiment", "key"]
         heads: list[dict[str, Any]] = []
-        owner: list[int] = []  # of each row: its place in heads
-        rows: list[tuple[Any, ...]] = []
+        rows: list[tuple[Any, ...]] = []  # the first of each: the place of its cell in heads
         seen: set[tuple[str, int]] = set()
         for record in sorted(self.records(*part), key=_rank):
             cell, setting = record.cell, record.cell.setting
             for result in record.results:
                 if (setting, result["seed"]) not in seen:
                     seen.add((setting, result["seed"]))
-                    rows += [(result["seed"], *row) for row in rows_of(result)]
-            owner += [len(heads)] * (len(rows) - len(owner))
+                    rows += [(len(heads), result["seed"], *row) for row in rows_of(result)]
             settings = {k: tuple(v) if isinstance(v, list) else v for k, v in cell.settings.items()}
             heads.append({name: getattr(cell, name) for name in lead} | settings)
-        first = pd.DataFrame(heads, columns=None if heads else lead)
-        first = first.take(owner).reset_index(drop=True)
-        return pd.concat([first, pd.DataFrame(rows, columns=columns)], axis=1)
+        last = pd.DataFrame(rows, columns=["owner", *columns])
+        first = pd.DataFrame(heads, columns=None if heads else lead).take(last.pop("owner"))
+        return pd.concat([first.reset_index(drop=True), last], axis=1)
 
 
 def frame(paper: str, experiment: str | None = None, profile: str = "paper") -> pd.DataFrame:

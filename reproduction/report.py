@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from fedkit.intervals import Interval, mean_interval
-from reproduction import NAMES, claims_file
+from reproduction import NAMES, claims_file, overviews
 from reproduction import figures as plots
 from reproduction import verdicts as v
 from reproduction.claims import load_claims
@@ -20,7 +20,16 @@ from reproduction.fedccea.findings import reduced_claims
 from reproduction.fedms.findings import Evaluation as FedMS
 from reproduction.fedms.findings import differences
 from reproduction.records import Store
-from reproduction.tables import RAISED, by_finding, by_paper, marked_verdict, marks_told, otherwise
+from reproduction.tables import (
+    by_finding,
+    by_paper,
+    captioned,
+    marked_verdict,
+    marks_told,
+    of_papers,
+    otherwise,
+    powers,
+)
 
 if TYPE_CHECKING:
     from fedkit.plots import Picture
@@ -34,6 +43,11 @@ HEADLINES = pd.read_csv(_HERE / "headlines.csv", index_col="claim")["promise"].t
 FOUND = pd.read_csv(_HERE / "quoted.csv", index_col="name")
 #: beside which the gain stands where a Maverick holds its whole class
 WHOLE = "fedms.p1.mnist.vs-fedavg"
+#: the words by which the page's numbers name a verdict
+WORDS = {
+    "yes": v.REPRODUCED, "part": v.DIRECTION, "turn": v.TURNS, "no": v.NOT_REPRODUCED,
+    "not_run": v.NOT_ATTEMPTED, "shown": v.NOT_JUDGED, "never": v.UNDECIDABLE,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,9 +68,7 @@ class Report:
     @cached_property
     def everything(self) -> pd.DataFrame:
         """All claims, by id."""
-        parts = [frame.assign(paper_key=name) for name, frame in self.frames.items()]
-        table: pd.DataFrame = pd.concat(parts)
-        return table.set_index("claim", drop=False)
+        return of_papers(self.frames).set_index("claim", drop=False)
 
     @cached_property
     def claims(self) -> pd.DataFrame:
@@ -71,11 +83,8 @@ class Report:
     @cached_property
     def findings(self) -> pd.DataFrame:
         """One vote per finding, with its paper."""
-        parts = []
-        for name, frame in self.claims.groupby("paper_key", sort=False):
-            parts.append(by_finding(frame).assign(paper_key=name))
-        table: pd.DataFrame = pd.concat(parts)
-        return table
+        papers = self.claims.groupby("paper_key", sort=False)
+        return of_papers({str(name): by_finding(frame) for name, frame in papers})
 
     @cached_property
     def headlines(self) -> pd.DataFrame:
@@ -83,9 +92,7 @@ class Report:
         few = v.join(reduced_claims(), self.store, profile="laptop", scale="laptop")
         few = few[few["claim"].isin(HEADLINES)].set_index("claim", drop=False)
         rest = self.everything.drop(few.index)
-        parts = [rest, few.assign(paper_key="FedCCEA*")]
-        table: pd.DataFrame = pd.concat(parts)
-        return table.loc[list(HEADLINES)]
+        return pd.concat([rest, few.assign(paper_key="FedCCEA*")]).loc[list(HEADLINES)]
 
     @cached_property
     def fedms(self) -> Mapping[str, Interval]:
@@ -117,8 +124,7 @@ def numbers(report: Report) -> dict[str, Any]:
     claims, findings = report.claims, report.findings
     later = claims["after_runs"] != ""
     counted = report.counted_headlines
-    told = counted["verdict"]
-    good = counted[told.isin(v.HOLDS)]
+    good = counted[counted["verdict"].isin(v.HOLDS)]
     ticks = claims["also_fits"].dropna()
     found: dict[str, Any] = {
         "n_claims": len(report.everything),
@@ -130,16 +136,13 @@ def numbers(report: Report) -> dict[str, Any]:
         "n_later_yes": int((claims[later]["verdict"] == v.REPRODUCED).sum()),
         "n_ticks": len(ticks),
         "n_telling": int((ticks == 0).sum()),
-        "n_headlines": len(told),
-        "n_headlines_yes": int((told == v.REPRODUCED).sum()),
-        "n_headlines_part": int((told == v.DIRECTION).sum()),
-        "n_headlines_turn": int((told == v.TURNS).sum()),
-        "n_headlines_no": int((told == v.NOT_REPRODUCED).sum()),
+        "n_headlines": len(counted),
         "n_headlines_good": len(good),
         "n_headlines_later": int((good["after_runs"] != "").sum()),
     }
-    for word, verdict in (("yes", v.REPRODUCED), ("no", v.NOT_REPRODUCED), ("turn", v.TURNS)):
-        found[f"findings_{word}"] = int((findings["verdict"] == verdict).sum())
+    for part, frame in (("n_headlines", counted), ("findings", findings)):
+        for word, verdict in WORDS.items():
+            found[f"{part}_{word}"] = int((frame["verdict"] == verdict).sum())
     for basis, frame in (("claims", claims), ("findings", findings)):
         yes, can, testable = decided(frame)
         never = int((frame["verdict"] == v.UNDECIDABLE).sum())
@@ -147,12 +150,6 @@ def numbers(report: Report) -> dict[str, Any]:
             found[f"{basis}_{share}_share"] = f"{100 * yes / max(whole, 1):.1f}"
     idle = findings["verdict"].isin([v.NOT_ATTEMPTED, v.NOT_JUDGED]).sum()
     found["findings_idle_share"] = f"{100 * idle / max(decided(findings)[2], 1):.1f}"
-    for word, verdict in (
-        ("not_run", v.NOT_ATTEMPTED),
-        ("shown", v.NOT_JUDGED),
-        ("never", v.UNDECIDABLE),
-    ):
-        found[f"findings_{word}"] = int((findings["verdict"] == verdict).sum())
     return found | _measured(report)
 
 
@@ -168,9 +165,9 @@ def _measured(report: Report) -> dict[str, str]:
     told = {}
     quoted: Any
     for quoted in FOUND.itertuples():
-        row: Any = report.everything.loc[quoted.claim]
-        mean, low, high = (quoted.scale * float(row[part]) for part in ("mean", "low", "high"))
-        cut = Interval(mean, low, high, int(row["seeds"]))
+        cut = overviews.measured(report.everything.loc[quoted.claim])
+        mean, low, high = (quoted.scale * end for end in (cut.mean, cut.low, cut.high))
+        cut = Interval(mean, low, high, cut.n)
         told[f"find-{quoted.Index}"] = _shown(cut, quoted.digits, quoted.signed)
     for name in ("owen", "owen-too", "ms"):
         told[f"find-{name}-printed"] = f"{float(report.everything.paper[FOUND.claim[name]]):+.1f}"
@@ -191,40 +188,36 @@ def _printed(row: Any) -> str:
     text = row["paper"]
     if not isinstance(text, str):
         return "in words"
-    if "e" in text:
-        digits, _, power = text.partition("e")
-        return f"{digits}·10{power.translate(RAISED)}"
-    return f"{float(text):+.2f}" if abs(float(text)) > 1 else text
+    return f"{float(text):+.2f}" if abs(float(text)) > 1 else powers(text)
 
 
-def headlines(report: Report) -> plots.Shown:
-    """Show what each paper promises first, the number as printed, ours, and the verdict."""
+@captioned(cards=True)
+def headlines(report: Report) -> Any:
+    """The headline claims of the five papers: the number as printed, ours with its 95% interval
+    over n seeds (of FedValue's correlations over batches of repetitions), and the verdict. An
+    asterisk: runs with 300 samples per client, which are not counted on this page.{marks}
+    """
     rows = {}
     for claim, row in report.headlines.iterrows():
         digits = 1 if abs(row["mean"]) >= 1.5 or row["unit"].startswith(("%", "points")) else 3
         digits = 2 if row["paper_key"] == "FedTSV" else digits
-        ours = f"{row['mean']:.{digits}f}"
-        if row["seeds"]:
-            cut = Interval(row["mean"], row["low"], row["high"], int(row["seeds"]))
-            ours = f"{cut.text(digits)}, n = {cut.n}"
+        cut = overviews.measured(row)
+        ours = f"{cut.text(digits)}, n = {cut.n}" if cut.n else f"{cut.mean:.{digits}f}"
         if claim == WHOLE:
             whole = report.fedms["ms-whole"]
             ours += f"; with its whole class (one setting) {whole.text(digits)}, n = {whole.n}"
         rows[f"{row['paper_key']}: {HEADLINES[str(claim)]}"] = {
             "printed": _printed(row), "ours": ours, "verdict": marked_verdict(row),
         }  # fmt: skip
-    return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
-        "The headline claims of the five papers: the number as printed, ours with its 95% interval "
-        "over n seeds (of FedValue's correlations over batches of repetitions), and the verdict. "
-        "An asterisk: runs with 300 samples per client, which are not counted on this page."
-        + marks_told(report.headlines),
-        cards=True,
-    )
+    return overviews.table(rows), {"marks": marks_told(report.headlines)}
 
 
-def headlines_otherwise(report: Report) -> plots.Shown:
-    """Show in which other readings on record the headline claims have another verdict."""
+@captioned(cards=True)
+def headlines_otherwise(report: Report) -> Any:
+    """The headline claims that other readings on record judge as well: the verdict in the judged
+    reading, how many others there are, and those with another verdict. Readings that the paper's
+    words do not allow are shown for comparison.
+    """
     rows: dict[str, dict[str, Any]] = {}
     for paper, name in WRITTEN.items():
         told = otherwise(load_claims(paper), report.store, report.records)
@@ -243,29 +236,16 @@ def headlines_otherwise(report: Report) -> plots.Shown:
                 row["another verdict in"].append(verdict)
     for row in rows.values():
         row["another verdict in"] = "; ".join(row["another verdict in"]) or "none"
-    return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
-        "The headline claims that other readings on record judge as well: the verdict in the "
-        "judged reading, how many others there are, and those with another verdict. Readings that "
-        "the paper's words do not allow are shown for comparison.",
-        cards=True,
-    )
+    return overviews.table(rows)
 
 
-def verdicts(report: Report) -> plots.Shown:
-    """Show how many claims, and findings, of each paper have each verdict."""
-    claims, findings = (by_paper(told) for told in (report.claims, report.findings))
-    rows = {
-        v.verdict_text(verdict): {
-            str(name): f"{claims[name][verdict]} / {findings[name][verdict]}" for name in claims
-        }
-        for verdict in claims.index
-    }
-    return plots.table(
-        pd.DataFrame.from_dict(rows, orient="index"),
-        "Verdicts: claims / findings. Claims that say one thing in several readings are one "
-        "finding with one vote. Claims that hold or fail by construction are left out of both.",
-    )
+@captioned()
+def verdicts(report: Report) -> Any:
+    """Verdicts: claims / findings. Claims that say one thing in several readings are one finding
+    with one vote. Claims that hold or fail by construction are left out of both.
+    """
+    claims, findings = (by_paper(told).astype(str) for told in (report.claims, report.findings))
+    return (claims + " / " + findings).rename(index=v.verdict_text)
 
 
 def bars(report: Report) -> Picture:
@@ -274,17 +254,14 @@ def bars(report: Report) -> Picture:
     return plots.stacked(counts, v.LOOKS, "share of the paper's findings, %")
 
 
-def rules(report: Report) -> plots.Shown:
-    """Show how many claims were judged by each rule."""
+@captioned()
+def rules(report: Report) -> Any:
+    """The rules by which claims were judged, as a claim and the policy name them; how many claims
+    each judged, and how many of these were written or changed after the runs.
+    """
     judged = report.judged.assign(rule=report.judged["rule"].str.split(" ").str[0])
     later = judged[judged["after_runs"] != ""]
     counts = {"judged claims": judged["rule"], "of them after the runs": later["rule"]}
-    return plots.table(
-        pd.DataFrame({name: rows.value_counts() for name, rows in counts.items()})
-        .fillna(0)
-        .astype(int)
-        .sort_values("judged claims", ascending=False)
-        .rename_axis(None),
-        "The rules by which claims were judged, as a claim and the policy name them; how many "
-        "claims each judged, and how many of these were written or changed after the runs.",
-    )
+    table = pd.DataFrame({name: rows.value_counts() for name, rows in counts.items()})
+    table = table.fillna(0).astype(int).sort_values("judged claims", ascending=False)
+    return table.rename_axis(None)

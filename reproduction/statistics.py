@@ -8,30 +8,23 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-__all__ = ["difference_half_width", "kendalls_w", "slopes"]
-
 FloatArray = npt.NDArray[np.float64]
 
 
-def difference_half_width(
-    spread: float,
-    seeds: int,
-    printed_spread: float | None = None,
-    paper_seeds: int = 1,
-    level: float = 0.95,
-) -> float:
+def difference_half_width(x: FloatArray, printed: float | None, runs: int, level: float) -> float:
     """Half-width of the interval of our mean minus the paper's; NaN of less than two seeds.
 
-    `spread` and `printed_spread` are standard deviations over our seeds and the paper's.  Without a
-    printed one it is the prediction interval's, ``t s sqrt(1/n + 1/m)``; with one it is Welch's.
+    `x` are our numbers, float64[n]; `printed` is the standard deviation over the paper's m runs.
+    Without one it is the prediction interval's, ``t s sqrt(1/n + 1/m)``; with one it is Welch's.
     """
-    if seeds < 2:
+    n = len(x)
+    if n < 2:
         return math.nan
-    theirs = spread if printed_spread is None else printed_spread
-    parts = np.array([spread**2 / seeds, theirs**2 / paper_seeds])
-    freedom = float(seeds - 1)
-    if printed_spread is not None:
-        below = float((parts**2 / np.array([seeds - 1, max(paper_seeds - 1, 1)])).sum())
+    spread = float(x.std(ddof=1))
+    parts = np.array([spread**2 / n, (spread if printed is None else printed) ** 2 / runs])
+    freedom = float(n - 1)
+    if printed is not None:
+        below = float((parts**2 / np.array([n - 1, max(runs - 1, 1)])).sum())
         freedom = float(parts.sum()) ** 2 / below if below else math.inf
     return float(stats.t.ppf((1 + level) / 2, freedom)) * math.sqrt(parts.sum())
 

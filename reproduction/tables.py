@@ -28,7 +28,6 @@ from reproduction.widgets import Shown
 #: digits of an exponent
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
-
 #: What may stand beside a verdict, and what it says.
 _MARKS = {
     "after the runs": "the claim was written or reworded when its numbers could be known, so it "
@@ -77,7 +76,7 @@ def _says(row: Any) -> str:
     return f"{row['says']} [{'; '.join(marks)}]" if marks else str(row["says"])
 
 
-def _powers(text: str) -> str:
+def powers(text: str) -> str:
     """Write numbers such as 4e-08 as powers of ten."""
     return re.sub(
         r"(?<![\w.])(\d+(?:\.\d+)?)e([+-]?\d+)\b",
@@ -91,7 +90,7 @@ def _number(value: float, digits: int) -> str:
     if digits == 2 and value == int(value):
         return str(int(value))
     if value != 0 and abs(value) < 0.5 * 10**-digits:
-        return _powers(f"{value:.1e}")
+        return powers(f"{value:.1e}")
     return f"{value:.{digits}f}"
 
 
@@ -276,7 +275,7 @@ def claims_table(frame: pd.DataFrame, *, commands: bool = False) -> str:
         verdict = v.verdict_text(row["verdict"]) + note
         line = [_says(row), row["where"], paper, ours, off or "–", row["rule"], verdict]
         line.append(_fits(row) or "–")
-        line = [*map(_powers, line)]
+        line = [*map(powers, line)]
         command = f"`{row['command']}`" if row["command"] else "–"
         rows.append([*line, command] if commands else line)
     told = [k for k in range(len(head)) if any(line[k] != "–" for line in rows)]
@@ -299,13 +298,13 @@ def claims_listed(frames: Mapping[str, pd.DataFrame]) -> tuple[pd.DataFrame, dic
                 "difference": off, "note": row["note"], "after the runs": row["after_runs"],
                 "ticks": _fits(row),
             }  # fmt: skip
-            told = _powers("\n".join(f"{k}: {v}" for k, v in said.items() if v))
+            told = powers("\n".join(f"{k}: {v}" for k, v in said.items() if v))
             told += row["command"] and f"\ncommand: `{row['command']}`"
             rows.append({
                 "paper": paper,
                 "table": str(row["where"]).split(",")[0],
                 "claim": row["says"],
-                "printed": _powers(printed).replace("-", "−") or "–",
+                "printed": powers(printed).replace("-", "−") or "–",
                 "ours [95% CI]": ours.replace("-", "−"),
                 "verdict": v.verdict_text(row["verdict"]),
                 "declared": "by construction" if row["by_construction"] else apart,
@@ -357,7 +356,7 @@ def comparison_table(
         else_told = "" if why else _copied(row)
         why += else_told and f"<br>{else_told}"
         why += f"<br>{_fits(row)}" if _fits(row) else ""
-        cells.setdefault(names.get(name, name), {})[head] = _powers(
+        cells.setdefault(names.get(name, name), {})[head] = powers(
             f"{row['paper']}<br>{_ours(row)[1]}<br>{_with_remarks(row)}{why}"
         )
     if not cells:
@@ -389,13 +388,17 @@ def too_wide(frame: pd.DataFrame) -> pd.DataFrame:
     return table.set_index("claim") if lines else table
 
 
+def _counted(frame: pd.DataFrame, by: pd.Series, columns: Any = None) -> pd.DataFrame:
+    """Count the verdicts of claims: a row each, a column for each value of `by`."""
+    counts = pd.crosstab(frame["verdict"], by)
+    counts = counts.reindex(list(v.VERDICTS), columns=columns, fill_value=0)
+    return counts.rename_axis(index=None, columns=None)
+
+
 def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """Count the verdicts, a column each, by kind of claim, what holds by construction apart."""
     kinds = frame["kind"].mask(frame["by_construction"].astype(bool), "by construction")
-    counts = pd.crosstab(kinds, frame["verdict"])
-    counts = counts.reindex(columns=list(v.VERDICTS), fill_value=0)
-    counts.columns = [v.verdict_text(name) for name in counts.columns]
-    return counts
+    return _counted(frame, kinds).rename(index=v.verdict_text).T.rename_axis("kind")
 
 
 def by_declaration(frame: pd.DataFrame) -> pd.DataFrame:
@@ -405,10 +408,8 @@ def by_declaration(frame: pd.DataFrame) -> pd.DataFrame:
     """
     when = frame["after_runs"].ne("").map({False: "before the runs", True: "after the runs"})
     when = when.mask(frame["by_construction"].astype(bool), "by construction")
-    columns = ["before the runs", "after the runs", "by construction"]
-    counts = pd.crosstab(frame["verdict"], when).reindex(columns=columns, fill_value=0)
-    told = [verdict for verdict in v.VERDICTS if verdict in counts.index]
-    return counts.loc[told].rename(index=v.verdict_text).rename_axis(index=None, columns=None)
+    counts = _counted(frame, when, ["before the runs", "after the runs", "by construction"])
+    return counts[counts.any(axis=1)].rename(index=v.verdict_text)
 
 
 def by_finding(frame: pd.DataFrame) -> pd.DataFrame:
@@ -428,27 +429,27 @@ def by_finding(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"verdict": told.agg(vote), "claims": told.size()})
 
 
+def of_papers(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Set claims, or findings, of several papers below each other, named in ``paper_key``."""
+    return pd.concat([frame.assign(paper_key=name) for name, frame in frames.items()])
+
+
 def by_paper(frame: pd.DataFrame) -> pd.DataFrame:
     """Count the verdicts of claims, or of findings: a row each, a column per paper and all.
 
     `frame` has the columns verdict and paper_key.
     """
-    table = pd.crosstab(frame["verdict"], frame["paper_key"])
-    papers = list(dict.fromkeys(frame["paper_key"]))
-    table = table.reindex(list(v.VERDICTS), columns=papers, fill_value=0)
-    counted: pd.DataFrame = table.assign(all=table.sum(axis=1))
-    return counted.rename_axis(index=None, columns=None)
+    table = _counted(frame, frame["paper_key"], list(dict.fromkeys(frame["paper_key"])))
+    return table.assign(all=table.sum(axis=1))
 
 
 def otherwise(
     claims: Claims, store: Store, profile: str = "paper"
 ) -> Iterator[tuple[Reading, list[v.Moved]]]:
     """Judge a paper's claims in each other reading that other records are of."""
-    measured = Measured(claims, store, profile, profile)
-    numbers = measured.numbers()
-    judged = v.judge_all(claims, numbers, profile, profile)
+    judged = v.Judged(claims, store, profile, profile)
     for reading in readings_of(claims.paper["key"]):
-        yield reading, [*v.moved_by(claims, measured, [reading], numbers, judged, profile)]
+        yield reading, [*judged.moved(reading)]
 
 
 def readings(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFrame:
@@ -471,22 +472,17 @@ def readings(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFra
             "moved": sum(m.before != m.after for m in moved),
             "turned": sum(m.turned for m in moved),
         })  # fmt: skip
-    table: pd.DataFrame = pd.DataFrame(lines)
-    return table.set_index("choice")
+    return pd.DataFrame(lines).set_index("choice")
 
 
-def other_choices(store: Store, claims: Claims, profile: str = "paper") -> Shown:
-    """Show the verdicts of a paper's claims under each other choice."""
+@captioned(cards=True)
+def other_choices(store: Store, claims: Claims, profile: str = "paper") -> Any:
+    """The other choices that are run. Counted are claims that are judged under both and rest on
+    other records; moved are those with another verdict, turned those that hold under one choice
+    and fail under the other. Admissible is what the paper's words allow. Intervals are over seeds.
+    """
     found = readings(claims, store, profile).rename(columns={"claims judged under both": "claims"})
-    found = found[found["claims"] > 0]
-    return widgets.table(
-        found[["other", "admissible", "claims", "moved", "turned"]],
-        "The other choices that are run. Counted are claims that are judged under "
-        "both and rest on other records; moved are those with another verdict, turned those that "
-        "hold under one choice and fail under the other. Admissible is what the paper's words "
-        "allow. Intervals are over seeds.",
-        cards=True,
-    )
+    return found.loc[found["claims"] > 0, ["other", "admissible", "claims", "moved", "turned"]]
 
 
 def planned() -> pd.DataFrame:
@@ -519,5 +515,4 @@ def margins(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFram
         for (key, _), row in rules().items()
         if key == claims.paper["key"] and row["margin"]
     ]  # fmt: skip
-    table: pd.DataFrame = pd.DataFrame(lines)
-    return table.set_index("rule")
+    return pd.DataFrame(lines).set_index("rule")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -163,6 +163,13 @@ def _table_interval(claim: Claim, values: FloatArray, level: float) -> Interval:
     return Interval(mean, float(low), float(high), len(values))
 
 
+def _levels(claim: Claim, values: FloatArray) -> FloatArray:
+    """Return the numbers of a claim by seed; none of a table's."""
+    if claim.rule == "place" and values.ndim == 3:  # its own row stands first
+        return values[:, 0, 0]
+    return values if values.ndim == 1 else np.empty(0)
+
+
 def interval_of(claim: Claim, values: FloatArray) -> Interval:
     """Return the interval of the mean; a percentage's cut to [0, 100], a probability's to [0, 1].
 
@@ -170,10 +177,9 @@ def interval_of(claim: Claim, values: FloatArray) -> Interval:
     """
     # an ordering has a test of its own, at the level of its rule
     level = 0.95 if claim.rule == "ordering" else claim.test.get("level", 0.95)
-    if claim.rule == "place" and len(values):  # [seeds, one column, rows], its own row first
-        values = values[:, 0, 0]
     if claim.rule in OF_TABLES and len(values):
         return _table_interval(claim, values, level)
+    values = _levels(claim, values)
     if claim.test.get("of_few"):
         return bounded_interval(values, 0.0, 100.0, level)
     several = {"sweep", "pooled"} & set(claim.ours) and claim.rule != "place"
@@ -212,7 +218,7 @@ def _value(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None) ->
     spread = None if claim.spread is None else float(claim.spread)
     level, margin = claim.test.get("level", 0.95), claim.test["margin"]
     d = float(x.mean()) - claim.bound
-    h = difference_half_width(float(x.std(ddof=1)), len(x), spread, claim.paper_seeds, level)
+    h = difference_half_width(x, spread, claim.paper_seeds, level)
     name = "prediction" if spread is None else "Welch"
     if claim.test.get("of_few") and cut.half_width > h:  # of shares that are all 0, say
         name, h = "exact", cut.half_width
@@ -272,9 +278,9 @@ def _ordering(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None)
     sure = p < 1 - level and not interval.low <= 0 <= interval.high
     difference, agrees, fits_none = math.nan, REPRODUCED, False
     if claim.number is not None:
-        margin, runs = claim.test["margin"], claim.paper_seeds
+        margin = claim.test["margin"]
         difference = interval.mean - claim.number
-        h = difference_half_width(float(x.std(ddof=1)), len(x), None, runs, level)
+        h = difference_half_width(x, None, claim.paper_seeds, level)
         agrees = _compare(difference, h, margin)
         fits_none = _compare(interval.mean, h, margin) == REPRODUCED
         note += f"; size: half-width {h:.2g}, margin {margin:g}"
@@ -300,10 +306,8 @@ def _place(claim: Claim, x: FloatArray, cut: Interval, p_value: float | None) ->
     place = printed[0] - float(np.mean(printed[1:]))
     digits = len(str(claim.paper_value).partition(".")[2])
     as_place = replace(claim, paper_value=f"{place:+.{digits + 1}f}", spread=None)
-    if abs(place) <= 10.0**-digits * (1 + 1e-9):
-        told = _value(as_place, apart, cut, None)
-    else:
-        told = _ordering(as_place, apart, cut, None)
+    rule = _value if abs(place) <= 10.0**-digits * (1 + 1e-9) else _ordering
+    told = rule(as_place, apart, cut, None)
     note = (
         f"{apart.mean():+.{digits + 1}f} from the other rows' mean, printed {place:+.{digits + 1}f}"
     )
@@ -489,36 +493,37 @@ class Moved:
         return here * there < 0
 
 
-def moved_by(
-    claims: Claims,
-    measured: Measured,
-    readings: Iterable[Reading],
-    numbers: Mapping[str, Numbers],
-    judged: Mapping[str, tuple[Interval, Judgement]],
-    scale: str = "paper",
-) -> Iterator[Moved]:
-    """Judge the claims in other readings, where these have other records that are judged too."""
-    for reading in readings:
-        other = under(claims, reading)
+class Judged:
+    """A paper's claims, judged by the records of one profile, in our reading and in others."""
+
+    def __init__(self, claims: Claims, store: Store, profile: str, scale: str) -> None:
+        self.claims, self.scale = claims, scale
+        self.measured = Measured(claims, store, profile, scale)
+        self.numbers = self.measured.numbers()
+        self.verdicts = judge_all(claims, self.numbers, profile, scale)
+
+    def moved(self, reading: Reading) -> Iterator[Moved]:
+        """Judge the claims in another reading, where it has other records that are judged too."""
+        other, numbers = under(self.claims, reading), self.numbers
         asked = {
             claim.id
-            for claim, elsewhere in zip(claims.claims, other.claims, strict=True)
+            for claim, elsewhere in zip(self.claims.claims, other.claims, strict=True)
             if claim != elsewhere
             or claim.rule == "concordance"
-            or claims.protocol != other.protocol
+            or self.claims.protocol != other.protocol
         }
-        found = measured.numbers(other, asked)
+        found = self.measured.numbers(other, asked)
         there = {name: x for name, x in numbers.items() if name not in asked} | found
         changed = [
             claim.id
-            for claim in claims.claims
+            for claim in self.claims.claims
             if claim.id in numbers.keys() & found.keys() and not claim.by_construction
             if not numbers[claim.id].alike(found[claim.id])
             and numbers[claim.id].values.shape[1:] == found[claim.id].values.shape[1:]
         ]
-        after = judge_all(other, there, scale=scale, only=set(changed))
+        after = judge_all(other, there, scale=self.scale, only=set(changed))
         for name in changed:
-            pair = judged[name][1].verdict, after[name][1].verdict
+            pair = self.verdicts[name][1].verdict, after[name][1].verdict
             if not set(pair) & set(UNJUDGED):
                 yield Moved(name, reading, *pair)
 
@@ -534,23 +539,21 @@ def join(
     are in the claim's unit, NaN where there is none; ``also_fits``, of a reproduced cell of a
     table, counts those of the ``other_rows`` of its column that ours would have reproduced as well.
     """
-    measured = Measured(claims, Store() if store is None else store, profile, scale)
-    numbers = measured.numbers()
-    judged = judge_all(claims, numbers, profile, scale)
-    admissible = [r for r in readings_of(claims.paper["key"]) if r.admissible]
-    for moved in moved_by(claims, measured, admissible, numbers, judged, scale):
-        cut, told = judged[moved.claim]
-        if moved.turned:
-            note = f"{moved.before} here, {moved.after} with {moved.reading.other}; {told.note}"
-            judged[moved.claim] = cut, replace(told, verdict=TURNS, note=note)
+    judged = Judged(claims, Store() if store is None else store, profile, scale)
+    for reading in readings_of(claims.paper["key"]):
+        for moved in judged.moved(reading) if reading.admissible else ():
+            if moved.turned:
+                cut, told = judged.verdicts[moved.claim]
+                note = f"{moved.before} here, {moved.after} with {reading.other}; {told.note}"
+                judged.verdicts[moved.claim] = cut, replace(told, verdict=TURNS, note=note)
     columns: dict[str, list[Claim]] = {}  # cells of each column of the printed tables
     for claim in claims.claims:
         if claim.place.get("table") in claims.tables:
             columns.setdefault(_column(claim), []).append(claim)
     rows = []
     for claim in claims.claims:
-        found = numbers.get(claim.id, Numbers(np.empty(0)))
-        cut, told = judged[claim.id]
+        found = judged.numbers.get(claim.id, Numbers(np.empty(0)))
+        cut, told = judged.verdicts[claim.id]
         # What our number would have reproduced as well: a tick that tells rows apart fits none.
         others: list[Claim] = []
         if told.verdict == REPRODUCED and claim.rule == "value":
@@ -576,17 +579,10 @@ def join(
             "profile": found.profile,
             "stale": found.stale,
             "command": "" if none else _command(claim, claims, found.profile or profile),
-            "values": tuple(_levels(claim, found).tolist()),
+            "values": tuple(_levels(claim, found.values).tolist()),
             "entry": claim,
         })  # fmt: skip
     return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _levels(claim: Claim, found: Numbers) -> FloatArray:
-    """Return the numbers of a claim by seed; none of a table's."""
-    if claim.rule == "place" and found.values.ndim == 3:
-        return found.values[:, 0, 0]
-    return found.values if found.values.ndim == 1 else np.empty(0)
 
 
 def _column(claim: Claim) -> str:

@@ -22,6 +22,8 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from fedkit.atomic import write_text
 from fedkit.datasets import data_root
 from fedkit.extras import need
@@ -130,10 +132,10 @@ class Book:
                 for future in concurrent.futures.as_completed(futures):
                     page = futures[future]
                     try:
-                        say(f"  {Path(page).name}: {future.result()}")
+                        typer.echo(f"  {Path(page).name}: {future.result()}")
                     except NotebookError as error:
                         failed[page] = str(error)
-                        say(f"  {Path(page).name}: FAILED")
+                        typer.echo(f"  {Path(page).name}: FAILED")
             except KeyboardInterrupt:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -182,7 +184,7 @@ class Book:
         html, stamp = build / "html", build / "stage.sha256"
         digest = _hash_files(stage.rglob("*"), stage) + self._shared + str(strict)
         if html.is_dir() and stamp.is_file() and stamp.read_text(encoding="utf-8") == digest:
-            say("Nothing changed since the last rendering.")
+            typer.echo("Nothing changed since the last rendering.")
             return html
         for old in (html, build / ".doctrees", build / "jupyter_execute"):
             shutil.rmtree(old, ignore_errors=True)
@@ -222,11 +224,6 @@ def _hash_files(files: Iterable[Path], root: Path) -> str:
 
 def _installed_packages() -> str:
     return "\n".join(sorted({f"{d.name}=={d.version}" for d in distributions()}))
-
-
-def say(text: str) -> None:
-    """Print one line of progress."""
-    print(text, flush=True)
 
 
 def _only(toc: Path, pages: set[str]) -> str:

@@ -10,20 +10,13 @@ from typer.core import TyperCommand
 
 from fedkit.checks import choice, real
 from reproduction import ROOT
-from reproduction.book.build import LIMITS, Book, BookError, say
-from reproduction.book.notebooks import (
-    NotebookError,
-    check_pair,
-    parameters_of,
-    write_pair,
-)
+from reproduction.book.build import LIMITS, Book, BookError
+from reproduction.book.notebooks import NotebookError, check_pair, parameters_of, write_pair
 from reproduction.book.runs import execute
 
 app = typer.Typer(
     help="Build the book: run the notebooks, check them, render the pages.", no_args_is_help=True
 )
-
-Notebook = Annotated[str, typer.Argument(help="Name or path of a notebook.")]
 
 
 def _profile(name: str) -> str:
@@ -85,8 +78,8 @@ def build(
     if problems and not draft:
         raise BookError("\n".join(problems))
     for text in problems:
-        say(f"  note: {text}")
-    say(f"Running {len(notebooks)} notebooks at profile {book.profile!r}:")
+        typer.echo(f"  note: {text}")
+    typer.echo(f"Running {len(notebooks)} notebooks at profile {book.profile!r}:")
     failed = book.run_all(notebooks, jobs)
     for text in failed.values():
         typer.echo(f"\n{text}", err=True)
@@ -94,9 +87,9 @@ def build(
         raise BookError(f"{len(failed)} of {len(notebooks)} notebooks failed")
     pages = [p for p in pages if p not in failed]
     book.stage(pages)
-    say(f"Rendering {len(pages)} pages:")
+    typer.echo(f"Rendering {len(pages)} pages:")
     html = book.render(strict=not draft)
-    say(f"The book is in {html.relative_to(book.root)}/index.html")
+    typer.echo(f"The book is in {html.relative_to(book.root)}/index.html")
     raise typer.Exit(1 if failed else 0)
 
 
@@ -112,7 +105,7 @@ def _source(book: Book, name: str) -> Path:
 @app.command(cls=_Pairs)
 def run(
     context: typer.Context,
-    notebook: Notebook,
+    notebook: Annotated[str, typer.Argument(help="Name or path of a notebook.")],
     parameter: Annotated[
         list[str] | None,
         typer.Option(
@@ -148,12 +141,12 @@ def run(
         real("--limit", limit)  # the option's bounds let nan pass
     seconds = limit or LIMITS.get(given.get("profile", ""), LIMITS["smoke"])
     execute(source, target, given, seconds, source.parent)
-    say(f"The executed notebook is {target}")
+    typer.echo(f"The executed notebook is {target}")
     if html:
         page = f"notebooks/{source.stem}"
         if source.stem == "tables":
             page += f"-{given.get('paper', parameters_of(source)['paper'].default).lower()}"
-        say(f"Its page is {book.render_page(page, target)}")
+        typer.echo(f"Its page is {book.render_page(page, target)}")
 
 
 @app.command()
@@ -164,9 +157,9 @@ def parameters(
     """List the parameters of the notebooks."""
     book: Book = context.obj
     for source in [_source(book, name) for name in notebook or []] or book.sources:
-        say(source.stem)
+        typer.echo(source.stem)
         for p in parameters_of(source).values():
-            say(f"  -p {p.name} ({p.type}, default {p.default!r})  {p.help}")
+            typer.echo(f"  -p {p.name} ({p.type}, default {p.default!r})  {p.help}")
 
 
 @app.command()
@@ -174,4 +167,4 @@ def sync(context: typer.Context) -> None:
     """Write the .ipynb of every source."""
     for source in context.obj.sources:
         if write_pair(source):
-            say(f"  wrote notebooks/{source.stem}.ipynb")
+            typer.echo(f"  wrote notebooks/{source.stem}.ipynb")

@@ -10,8 +10,6 @@ from typing import Any
 
 from docutils import nodes
 
-_KINDS = {"table": "<caption>", "figure": "<figcaption>"}
-
 
 class NumberedTable(nodes.container):
     """A table that a cell shows."""
@@ -21,9 +19,12 @@ class NumberedFigure(nodes.container):
     """A figure with sliders that a cell shows."""
 
 
+_KINDS = {"table": (NumberedTable, "<caption>"), "figure": (NumberedFigure, "<figcaption>")}
+
+
 def setup(app: Any) -> dict[str, Any]:
     """Connect to Sphinx."""
-    for node, kind in ((NumberedTable, "table"), (NumberedFigure, "figure")):
+    for kind, (node, _) in _KINDS.items():
         app.add_enumerable_node(node, kind, lambda found: found["title"], html=(_open, _close))
     app.connect("autodoc-process-docstring", one_by_one, priority=400)  # before napoleon
     app.connect("doctree-read", wrap)
@@ -64,32 +65,31 @@ def _raw(node: nodes.Node) -> Iterator[nodes.raw]:
 def wrap(app: Any, doctree: nodes.document) -> None:
     """Make each output with a caption a node that Sphinx numbers."""
     page = app.env.docname.rpartition("/")[2]
-    found = {"table": 0, "figure": 0}
+    found = dict.fromkeys(_KINDS, 0)
     for bundle in list(doctree.findall(nodes.container)):
         if bundle.get("nb_element") != "mime_bundle":
             continue
         html = "".join(raw.astext() for raw in _raw(bundle))
-        kind = next((kind for kind, tag in _KINDS.items() if tag in html), None)
+        kind = next((kind for kind, (_, tag) in _KINDS.items() if tag in html), None)
         if kind is None:
             continue
         found[kind] += 1
-        wrapper = NumberedTable if kind == "table" else NumberedFigure
         name = f"{page}-{kind}-{found[kind]}"
         attributes = {"ids": [name], "title": name, "classes": ["fedkit-numbered"]}
-        bundle.replace_self(wrapper("", bundle.deepcopy(), **attributes))
+        bundle.replace_self(_KINDS[kind][0]("", bundle.deepcopy(), **attributes))
 
 
 def number(app: Any, doctree: nodes.document, docname: str) -> None:
     """Write the numbers in front of the captions."""
     pages = app.env.toc_fignumbers.values()  # of all: in print they are one document
     numbers = {name: at for kinds in pages for ids in kinds.values() for name, at in ids.items()}
-    for node, kind in ((NumberedTable, "table"), (NumberedFigure, "figure")):
+    for kind, (node, tag) in _KINDS.items():
         for shown in doctree.findall(node):
             place = ".".join(map(str, numbers[shown["ids"][0]]))
             label = app.config.numfig_format[kind] % place
-            told = f'{_KINDS[kind]}<span class="caption-number">{label} </span>'
+            told = f'{tag}<span class="caption-number">{label} </span>'
             for raw in _raw(shown):
-                raw.children = [nodes.Text(raw.astext().replace(_KINDS[kind], told, 1))]
+                raw.children = [nodes.Text(raw.astext().replace(tag, told, 1))]
 
 
 def describe(app: Any, pagename: str, template: str, context: Any, doctree: Any) -> None:

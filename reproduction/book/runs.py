@@ -108,7 +108,12 @@ def _normalise(notebook: Any, source: Path, given: Mapping[str, Any]) -> None:
     Timings, tool metadata and progress bars go; the parameters cell has the values of this run, and
     sentences have the numbers that the notebook itself gave a name.
     """
-    numbers = dict(_named_numbers(notebook))
+    numbers = {  # what the run glued: the text of each by its name
+        glued["name"]: output.data.get(f"{glued['mime_prefix']}text/plain", "")
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if (glued := output.get("metadata", {}).get("scrapbook"))
+    }
     cells = []
     for cell in _sections(notebook.cells):
         tags = list(cell.metadata.get("tags", []))
@@ -130,15 +135,6 @@ def _normalise(notebook: Any, source: Path, given: Mapping[str, Any]) -> None:
                 output.execution_count = None
     notebook.cells = cells
     normal_form(notebook)
-
-
-def _named_numbers(notebook: Any) -> Iterator[tuple[str, str]]:
-    """Find what a run glued: names, and the text of each."""
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            glued = output.get("metadata", {}).get("scrapbook")
-            if glued:
-                yield glued["name"], output.data.get(f"{glued['mime_prefix']}text/plain", "")
 
 
 def _with_numbers(text: str, numbers: Mapping[str, str]) -> str:
