@@ -27,7 +27,6 @@ from reproduction.tables import (
     marked_verdict,
     marks_told,
     of_papers,
-    otherwise,
     powers,
 )
 
@@ -58,12 +57,17 @@ class Report:
     store: Store = field(default_factory=Store)
 
     @cached_property
-    def frames(self) -> dict[str, pd.DataFrame]:
-        """The claims of each paper with their verdicts, by its name."""
+    def papers(self) -> dict[str, v.Judged]:
+        """The claims of each paper, judged in our reading and in others, by its name."""
         return {
-            name: v.join(load_claims(paper), self.store, profile=self.records)
+            name: v.Judged(load_claims(paper), self.store, self.records, "paper")
             for paper, name in WRITTEN.items()
         }
+
+    @cached_property
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """The claims of each paper with their verdicts, by its name."""
+        return {name: judged.frame() for name, judged in self.papers.items()}
 
     @cached_property
     def everything(self) -> pd.DataFrame:
@@ -219,9 +223,8 @@ def headlines_otherwise(report: Report) -> Any:
     words do not allow are shown for comparison.
     """
     rows: dict[str, dict[str, Any]] = {}
-    for paper, name in WRITTEN.items():
-        told = otherwise(load_claims(paper), report.store, report.records)
-        for moved in (m for _, found in told for m in found if m.claim in HEADLINES):
+    for name, judged in report.papers.items():
+        for moved in (m for _, told in judged.otherwise() for m in told if m.claim in HEADLINES):
             here = {
                 "verdict": v.verdict_text(report.everything.verdict[moved.claim]),
                 "readings": 0,
@@ -232,6 +235,8 @@ def headlines_otherwise(report: Report) -> Any:
             if moved.before != moved.after:
                 ours = "" if moved.reading.admissible else " (not the paper's words)"
                 reading = re.sub(r"experiment=\w+ ", "", moved.reading.other)
+                if "experiment=declared" in moved.reading.other:  # many settings at once
+                    reading = "the declared federation"
                 verdict = f"{reading}{ours}: {v.verdict_text(moved.after)}"
                 row["another verdict in"].append(verdict)
     for row in rows.values():

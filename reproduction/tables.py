@@ -21,7 +21,7 @@ from reproduction import overviews, widgets
 from reproduction import verdicts as v
 from reproduction.claims import Claims, rules
 from reproduction.measured import Measured
-from reproduction.readings import Reading, choices_of, readings_of
+from reproduction.readings import choices_of
 from reproduction.records import Store
 from reproduction.widgets import Shown
 
@@ -30,7 +30,7 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 #: What may stand beside a verdict, and what it says.
 _MARKS = {
-    "after the runs": "the claim was written or reworded when its numbers could be known, so it "
+    "‡": "written or reworded after the runs, when its numbers could be known, so the claim "
     "describes and does not test",
     "by construction": "the claim holds or fails whatever the data are",
     "†": "from records that the code no longer gives",
@@ -43,7 +43,7 @@ def marked_verdict(row: Any) -> str:
 
 
 def _with_remarks(row: Any) -> str:
-    words = v.verdict_text(row["verdict"]) + ", after the runs" * bool(row["after_runs"])
+    words = v.verdict_text(row["verdict"]) + " ‡" * bool(row["after_runs"])
     return words + ", by construction" * bool(row["by_construction"])
 
 
@@ -443,22 +443,13 @@ def by_paper(frame: pd.DataFrame) -> pd.DataFrame:
     return table.assign(all=table.sum(axis=1))
 
 
-def otherwise(
-    claims: Claims, store: Store, profile: str = "paper"
-) -> Iterator[tuple[Reading, list[v.Moved]]]:
-    """Judge a paper's claims in each other reading that other records are of."""
-    judged = v.Judged(claims, store, profile, profile)
-    for reading in readings_of(claims.paper["key"]):
-        yield reading, [*judged.moved(reading)]
-
-
 def readings(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFrame:
     """Tell each open choice of a paper: what is judged, and the verdicts otherwise.
 
     ``turned`` counts claims that hold under one choice and not under the other.
     """
     lines = []
-    for reading, moved in otherwise(claims, store, profile):
+    for reading, moved in v.Judged(claims, store, profile, profile).otherwise():
         after = Counter(m.after for m in moved)
         lines.append({
             "choice": reading.choice,

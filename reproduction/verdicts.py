@@ -497,12 +497,24 @@ class Judged:
     """A paper's claims, judged by the records of one profile, in our reading and in others."""
 
     def __init__(self, claims: Claims, store: Store, profile: str, scale: str) -> None:
-        self.claims, self.scale = claims, scale
+        self.claims, self.profile, self.scale = claims, profile, scale
         self.measured = Measured(claims, store, profile, scale)
         self.numbers = self.measured.numbers()
         self.verdicts = judge_all(claims, self.numbers, profile, scale)
+        self._moved: dict[Reading, list[Moved]] = {}
 
-    def moved(self, reading: Reading) -> Iterator[Moved]:
+    def otherwise(self) -> Iterator[tuple[Reading, list[Moved]]]:
+        """Yield each other reading with the claims that are judged in it as well."""
+        for reading in readings_of(self.claims.paper["key"]):
+            yield reading, self.moved(reading)
+
+    def moved(self, reading: Reading) -> list[Moved]:
+        """Return the claims that are judged in another reading as well; each is asked once."""
+        if reading not in self._moved:
+            self._moved[reading] = list(self._judge(reading))
+        return self._moved[reading]
+
+    def _judge(self, reading: Reading) -> Iterator[Moved]:
         """Judge the claims in another reading, where it has other records that are judged too."""
         other, numbers = under(self.claims, reading), self.numbers
         asked = {
@@ -527,6 +539,53 @@ class Judged:
             if not set(pair) & set(UNJUDGED):
                 yield Moved(name, reading, *pair)
 
+    def frame(self) -> pd.DataFrame:
+        """Return a row for each claim, as :func:`join` says; some turn in another reading."""
+        claims, verdicts = self.claims, dict(self.verdicts)
+        for reading in readings_of(claims.paper["key"]):
+            for moved in self.moved(reading) if reading.admissible else ():
+                if moved.turned:
+                    cut, told = verdicts[moved.claim]
+                    note = f"{moved.before} here, {moved.after} with {reading.other}; {told.note}"
+                    verdicts[moved.claim] = cut, replace(told, verdict=TURNS, note=note)
+        columns: dict[str, list[Claim]] = {}  # cells of each column of the printed tables
+        for claim in claims.claims:
+            if claim.place.get("table") in claims.tables:
+                columns.setdefault(_column(claim), []).append(claim)
+        rows = []
+        for claim in claims.claims:
+            found = self.numbers.get(claim.id, Numbers(np.empty(0)))
+            cut, told = verdicts[claim.id]
+            # What our number would have reproduced as well: a tick that tells rows apart fits none.
+            others: list[Claim] = []
+            if told.verdict == REPRODUCED and claim.rule == "value":
+                others = [c for c in columns.get(_column(claim), ()) if c.id != claim.id]
+            stead = (replace(claim, paper_value=c.paper_value, spread=c.spread) for c in others)
+            fitting = [judge(c, found.values, cut).verdict == REPRODUCED for c in stead]
+            none = claim.untestable and not found.profile  # no run could make its record
+            rows.append({
+                **{name: getattr(claim, name) for name in COLUMNS if hasattr(claim, name)},
+                "claim": claim.id,
+                "paper": claim.paper_value,
+                "mean": cut.mean,
+                "low": cut.low,
+                "high": cut.high,
+                "seeds": cut.n,
+                # from a number of the paper's, not from a bound of ours
+                "difference": math.nan if claim.paper_value is None else told.difference,
+                "rule": _rule_text(claim),
+                "verdict": told.verdict,
+                "also_fits": sum(fitting) if others else math.nan,
+                "other_rows": len(others) or math.nan,
+                "note": "; ".join(filter(None, (told.note, found.profile and copy_told(claim)))),
+                "profile": found.profile,
+                "stale": found.stale,
+                "command": "" if none else _command(claim, claims, found.profile or self.profile),
+                "values": tuple(_levels(claim, found.values).tolist()),
+                "entry": claim,
+            })  # fmt: skip
+        return pd.DataFrame(rows, columns=COLUMNS)
+
 
 def join(
     claims: Claims, store: Store | None = None, *, profile: str = "paper", scale: str = "paper"
@@ -539,50 +598,7 @@ def join(
     are in the claim's unit, NaN where there is none; ``also_fits``, of a reproduced cell of a
     table, counts those of the ``other_rows`` of its column that ours would have reproduced as well.
     """
-    judged = Judged(claims, Store() if store is None else store, profile, scale)
-    for reading in readings_of(claims.paper["key"]):
-        for moved in judged.moved(reading) if reading.admissible else ():
-            if moved.turned:
-                cut, told = judged.verdicts[moved.claim]
-                note = f"{moved.before} here, {moved.after} with {reading.other}; {told.note}"
-                judged.verdicts[moved.claim] = cut, replace(told, verdict=TURNS, note=note)
-    columns: dict[str, list[Claim]] = {}  # cells of each column of the printed tables
-    for claim in claims.claims:
-        if claim.place.get("table") in claims.tables:
-            columns.setdefault(_column(claim), []).append(claim)
-    rows = []
-    for claim in claims.claims:
-        found = judged.numbers.get(claim.id, Numbers(np.empty(0)))
-        cut, told = judged.verdicts[claim.id]
-        # What our number would have reproduced as well: a tick that tells rows apart fits none.
-        others: list[Claim] = []
-        if told.verdict == REPRODUCED and claim.rule == "value":
-            others = [c for c in columns.get(_column(claim), ()) if c.id != claim.id]
-        stead = (replace(claim, paper_value=c.paper_value, spread=c.spread) for c in others)
-        fitting = [judge(c, found.values, cut).verdict == REPRODUCED for c in stead]
-        none = claim.untestable and not found.profile  # no run could make its record
-        rows.append({
-            **{name: getattr(claim, name) for name in COLUMNS if hasattr(claim, name)},
-            "claim": claim.id,
-            "paper": claim.paper_value,
-            "mean": cut.mean,
-            "low": cut.low,
-            "high": cut.high,
-            "seeds": cut.n,
-            # from a number of the paper's, not from a bound of ours
-            "difference": math.nan if claim.paper_value is None else told.difference,
-            "rule": _rule_text(claim),
-            "verdict": told.verdict,
-            "also_fits": sum(fitting) if others else math.nan,
-            "other_rows": len(others) or math.nan,
-            "note": "; ".join(filter(None, (told.note, copy_told(claim) if found.profile else ""))),
-            "profile": found.profile,
-            "stale": found.stale,
-            "command": "" if none else _command(claim, claims, found.profile or profile),
-            "values": tuple(_levels(claim, found.values).tolist()),
-            "entry": claim,
-        })  # fmt: skip
-    return pd.DataFrame(rows, columns=COLUMNS)
+    return Judged(claims, Store() if store is None else store, profile, scale).frame()
 
 
 def _column(claim: Claim) -> str:
