@@ -32,6 +32,26 @@ addEventListener("DOMContentLoaded", () => {
   });
 });
 
+// What goes on to the right has an arrow at its edge, until it is scrolled to its end.
+addEventListener("load", () => {
+  const boxes = "article :is(figure, .output):has(> img, > a > img), article .cell_output table, "
+    + "article .pst-scrollable-table-container, article div.math, article pre";
+  const tell = (box, mark) => {
+    mark.hidden = box.scrollLeft + box.clientWidth >= box.scrollWidth - 2;
+    mark.style.setProperty("--fedkit-top", `${Math.min(box.offsetHeight / 2, 120)}px`);
+  };
+  document.querySelectorAll(boxes).forEach(box => {
+    if (box.closest(".fedkit-finder")) return;
+    const mark = document.createElement("div");
+    mark.className = "fedkit-more";
+    mark.setAttribute("aria-hidden", "true");
+    box.before(mark);
+    const again = () => tell(box, mark);
+    box.addEventListener("scroll", again, {passive: true});
+    new ResizeObserver(again).observe(box);
+  });
+});
+
 // A card with the term, figure, table, formula or theorem that a link leads to.
 (() => {
   const shown = "dt, figure, table, div.math, .proof, .citation, .fedkit-numbered";
