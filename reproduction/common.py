@@ -6,7 +6,7 @@ A frozen dataclass of settings describes a run, all seeds apart; a cell adds a b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, field, fields, replace
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -240,3 +240,8 @@ def chance_above(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> floa
     numbers, below = np.asarray(a)[~np.isnan(a)], np.sort(b)
     places = [np.searchsorted(below, numbers, side=side) for side in ("left", "right")]
     return float(np.sum(places) / (2 * len(a) * len(b)))
+
+
+def crossed(bases: Iterable[T], **axes: Sequence[Any]) -> list[T]:
+    """Return :func:`product` of each of some settings, which vary the slowest."""
+    return [setting for base in bases for setting in product(base, **axes)]

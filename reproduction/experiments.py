@@ -13,7 +13,7 @@ import os
 import pkgutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -158,7 +158,7 @@ Ends = Iterator[tuple[Cell, Found | Exception]]
 
 
 def compute(
-    run: Callable[[Cell], Sequence[Result]], device: Any, cell: Cell, now: Mapping[str, int]
+    run: Callable[[Cell], Iterable[Result]], device: Any, cell: Cell, now: Mapping[str, int]
 ) -> tuple[Cell, Found | Exception]:
     """Compute one cell; return it with its results and their manifest, or what went wrong."""
     start = time.perf_counter()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import chain, product, zip_longest
@@ -31,8 +31,8 @@ _RELATIVE, _ABSOLUTE, _ZERO = 1e-3, 1e-4, 1e-12
 _FELT = "felt."  # before the names of numbers of a second run
 _TIMING = re.compile(r"(^|[._])(\w*seconds|testing)([._]|$)")
 Numbers = dict[str, Any]
-RunFunction = Callable[[Cell, Any, bool], Sequence[Result]]
-"""``run(cell, device, progress)`` returns one result per seed of a cell."""
+RunFunction = Callable[[Cell, Any, bool], Iterable[Result]]
+"""``run(cell, device, progress)`` gives one result per seed of a cell."""
 
 
 def is_timing(name: str) -> bool:
@@ -126,7 +126,7 @@ class GoldenRun:
 
     def _measured(self, settings: Mapping[str, Any], device: object) -> Numbers:
         cell = Cell("smoke", self.paper, self.tiny.name, settings, (0,))
-        numbers = numbers_of(self.tiny.run(cell, device, False)[0])
+        numbers = numbers_of(next(iter(self.tiny.run(cell, device, False))))
         more = self.tiny.more(cell, device) if self.tiny.more is not None else {}
         more = {f"more.{name}": _json(x) for name, x in more.items() if not is_timing(name)}
         return {**numbers, **more}
@@ -278,5 +278,5 @@ def choose(records: Sequence[Record], k: int, rng: np.random.Generator) -> list[
 def audit(record: Record, seed: int, run: RunFunction) -> list[str]:
     """Run one seed of a record again, on the CPU, and say where its numbers differ."""
     then = numbers_of(next(result for result in record.results if result["seed"] == seed))
-    now = numbers_of(run(replace(record.cell, seeds=(seed,)), "cpu", False)[0])
+    now = numbers_of(next(iter(run(replace(record.cell, seeds=(seed,)), "cpu", False))))
     return differences(then, {name: value for name, value in now.items() if name in then})

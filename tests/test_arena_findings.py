@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fedkit.arena import METHODS, sees
+from fedkit.intervals import paired_interval
 from reproduction.arena import findings, tables
 from reproduction.arena.federations import SKEWED
 from reproduction.arena.findings import (
@@ -64,7 +65,7 @@ def test_retraining_is_met_by_sampling_it(e: Evidence) -> None:
     assert e.chance(f"{fidelity}-loss", "exact-loss", "exact") < 0.01
     both = findings.other_seed(e)
     for method in both["value"]:  # nobody loses by another seed beyond doubt
-        assert findings.paired_interval(both["agreement"][method] - both["value"][method]).high > 0
+        assert paired_interval(both["agreement"][method] - both["value"][method]).high > 0
     known = findings.known(e)
     assert (known["standard error"].drop("twenty") == 0).all()
     assert known.loc["mavericks", "accuracy and planted"] < -0.3

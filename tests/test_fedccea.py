@@ -14,7 +14,7 @@ from reproduction.fedccea import run as runs
 from reproduction.fedccea import valuing as fits
 from reproduction.fedccea.experiments import Setting
 from reproduction.fedccea.run import TIE_ORDERS, curve_metrics, removal_curves
-from reproduction.fedccea.valuing import Tally, federation, truncated_walks, value_clients
+from reproduction.fedccea.valuing import Tally, Trial, federation, truncated_walks, value_clients
 from reproduction.records import Cell
 
 BASE = Setting(
@@ -125,9 +125,8 @@ def test_distributions_and_noise_are_those_of_the_paper():
 
 def test_parts_are_the_values_of_smaller_budgets():
     s = replace(BASE, simulations=24)
-    f = federation(s, 0)
-    valued = value_clients(s, f, 0, device="cpu")
-    alone = value_clients(replace(s, simulations=12), f, 0, device="cpu").values["fedccea"]
+    valued = value_clients(Trial(s, 0, device="cpu"))
+    alone = value_clients(Trial(replace(s, simulations=12), 0, device="cpu")).values["fedccea"]
     at = n.PARTS.index(0.5)
     for values in valued.parts.values():
         assert values.shape == (len(n.PARTS), BASE.clients)

@@ -10,19 +10,12 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from fedkit.arena import World
-from fedkit.checks import one_line
+from fedkit.checks import Bools, Floats, Ints, one_line
 from fedkit.datasets import Dataset
-from fedkit.federated.adversaries import (
-    FeatureNoise,
-    FreeRider,
-    LabelNoise,
-    RandomUpdate,
-    ScaledUpdate,
-)
+from fedkit.federated import adversaries
 from fedkit.federated.federation import (
     Federation,
     Transform,
@@ -36,9 +29,6 @@ from fedkit.learning.models import build
 from fedkit.learning.training import LocalSGD
 from fedkit.streams import Streams
 from reproduction import common
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 SCENARIOS = {
     "sizes": "sizes in the proportion 1 to 10, labels alike",
@@ -58,10 +48,10 @@ SCENARIOS = {
 }
 #: what misbehaving clients send
 _SENT: dict[str, UpdateAttack] = {
-    "random-updates": RandomUpdate(),
-    "scaled-updates": ScaledUpdate(5.0),
-    "free-riders": FreeRider(),
-    "skewed-free-riders": FreeRider(),
+    "random-updates": adversaries.RandomUpdate(),
+    "scaled-updates": adversaries.ScaledUpdate(5.0),
+    "free-riders": adversaries.FreeRider(),
+    "skewed-free-riders": adversaries.FreeRider(),
 }
 #: scenarios in which bad clients' labels or images are noise
 _NOISY = ("label-noise", "feature-noise", "twenty", "skewed-wrong-labels")
@@ -102,12 +92,12 @@ class Planted:
     """A federation, and what is known of its clients; arrays are in the order of the clients."""
 
     world: World  # its validation images are those that are seen
-    role: IntArray  # [n]
-    quality: FloatArray  # [n], in [0, 1]; all alike where nothing is planted in what one is worth
+    role: Ints  # [n]
+    quality: Floats  # [n], in [0, 1]; all alike where nothing is planted in what one is worth
     # [n], whom a method should value least: misbehaving, or (graded noise) worse than one half.
     # Nobody among Mavericks, whom retraining and planting rank against each other, nor among those
     # who come late, which presence alone gives away.
-    bad: npt.NDArray[np.bool_]
+    bad: Bools
     groups: tuple[tuple[int, ...], ...]  # whose data were drawn alike, or are the same
     trick: tuple[int, ...]  # the client who plays a trick, and its further part
 
@@ -118,7 +108,7 @@ class LateJoiners:
 
     first: Mapping[int, int]
 
-    def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
+    def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> Ints:
         absent = [i for i, start in self.first.items() if table.round < start]
         return draw(np.setdiff1d(table.available, absent), k, rng)
 
@@ -148,12 +138,6 @@ def _seen(f: Federation, n: int, rng: np.random.Generator) -> Federation:
         turn[mine] = np.arange(len(mine))
     kept = torch.from_numpy(np.sort(shuffled[np.argsort(turn[shuffled], kind="stable")[:n]]))
     return replace(f, x_val=f.x_val[kept], y_val=f.y_val[kept])
-
-
-def _distance(counts: IntArray) -> FloatArray:
-    """Total variation between each client's labels and everybody's, float64[n] in [0, 1]."""
-    own = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    return np.asarray(np.abs(own - counts.sum(axis=0) / counts.sum()).sum(axis=1) / 2)
 
 
 @lru_cache(maxsize=64)
@@ -187,12 +171,15 @@ def plant(s: Scenario, seed: int) -> Planted:
         mine, further = (own, own) if name == "duplicates" else (own[::2], own[1::2])
         f, n = replace(f, clients=(mine, *rest, further)), n + 1
 
+    counts = f.label_counts
+    own_labels = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    apart = np.abs(own_labels - counts.sum(axis=0) / counts.sum()).sum(axis=1) / 2
     graded = 1 - np.arange(n) / (n - 1)
     last = np.arange(n) >= n - 2
     start = s.rounds // 2
     quality = {
         "sizes": f.sizes / f.sizes.max(),
-        "labels": 1 - _distance(f.label_counts),
+        "labels": 1 - apart,
         "mavericks": (np.arange(n) < 2).astype(np.float64),
         "label-noise": graded,
         "feature-noise": graded,
@@ -215,8 +202,8 @@ def plant(s: Scenario, seed: int) -> Planted:
     client = np.argsort(role)
     attacks: dict[int, Transform | UpdateAttack] = {}
     for r in np.flatnonzero(quality < 1) if misbehaving else ():
-        by_label = LabelNoise(1 - quality[r], f.n_classes)
-        noise = FeatureNoise(1 - quality[r]) if name == "feature-noise" else by_label
+        by_label = adversaries.LabelNoise(1 - quality[r], f.n_classes)
+        noise = adversaries.FeatureNoise(1 - quality[r]) if name == "feature-noise" else by_label
         attacks[int(client[r])] = _SENT.get(name, noise)
     late = {int(i): start for i in client[last]} if name == "late" else {}
     f = replace(f, clients=tuple(f.clients[r] for r in role)).with_adversaries(attacks)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,13 @@ import numpy as np
 import pandas as pd
 
 from fedkit.arena import METHODS, SAMPLED, agreement, sees
-from fedkit.intervals import Interval, finite, mean_interval, paired_interval, paired_p_value
+from fedkit.intervals import Interval, finite, mean_interval, paired_p_value
 from reproduction import ROOT, overviews
 from reproduction.arena.comparison import Entered, measures_of
 from reproduction.arena.federations import SKEWED
 from reproduction.arena.measures import interval, summary
 from reproduction.common import chance_above
+from reproduction.overviews import lead, view, where
 
 _LABELS = pd.read_csv(Path(__file__).with_name("labels.csv"))
 LABELS: dict[str, str] = dict(zip(_LABELS["row"], _LABELS["label"], strict=True))
@@ -47,8 +47,11 @@ class Evidence(overviews.Evaluation):
     """The arena's records of a profile, and what they measure."""
 
     paper = "arena"
+    #: every measure of every method, federation and seed; what is known of the clients
+    measures = view(lambda e: e.entered.measures.replace({"method": {e.kernel: "kernel-shap"}}))
+    truths = view(lambda e: e.entered.truths)
 
-    @cached_property
+    @view
     def entered(self) -> Entered:
         """All that is on record."""
         found = measures_of(self.store, self.records)
@@ -56,23 +59,13 @@ class Evidence(overviews.Evaluation):
             self.frame("methods")  # says so
         return found
 
-    @cached_property
+    @view
     def kernel(self) -> str:
         """Name in the records of the row that was entered from outside."""
         (name,) = [m for m in set(self.entered.measures.method) if "KernelSHAP" in m]
         return str(name)
 
-    @cached_property
-    def measures(self) -> Any:
-        """Every measure of every method, federation and seed."""
-        return self.entered.measures.replace({"method": {self.kernel: "kernel-shap"}})
-
-    @cached_property
-    def truths(self) -> Any:
-        """What is known of the clients."""
-        return self.entered.truths
-
-    @cached_property
+    @view
     def paid(self) -> Any:
         """Values with the pay that they give, as a share of the money and in mean pays."""
         values = self.entered.values.replace({"method": {self.kernel: "kernel-shap"}})
@@ -94,19 +87,17 @@ class Evidence(overviews.Evaluation):
 
     def inside(self, measure: str, method: str, scenario: str) -> Interval:
         """Mean in one federation, over seeds, which its data sets have in common."""
-        part = self.measures[(self.measures.measure == measure)
-                             & (self.measures.scenario == scenario)]  # fmt: skip
-        return interval(measure, part[part.method == method].groupby("seed").value.mean())
+        part = where(self.measures, measure=measure, scenario=scenario, method=method)
+        return interval(measure, part.groupby("seed").value.mean())
 
     def lead(self, measure: str, method: str, other: str) -> Interval:
         """Paired difference of two methods over federations."""
-        both = self.units(measure)[[method, other]].dropna()
-        return paired_interval((both[method] - both[other]).to_numpy())
+        return lead(self.units(measure), method, other)
 
     def chance(self, measure: str, method: str, other: str) -> float:
         """P-value of that difference on its own, not corrected for other comparisons."""
-        both = self.units(measure)[[method, other]].dropna()
-        return paired_p_value((both[method] - both[other]).to_numpy())[0]
+        both = self.units(measure)
+        return paired_p_value(both[method] - both[other])[0]
 
     def changed(self, change: str, method: str, scenario: str, *datasets: str) -> float:
         """Chance that a sound client is above a bad one by the values under a change.
@@ -129,36 +120,34 @@ class Evidence(overviews.Evaluation):
         """Percent of the money that goes to other clients than by exact values."""
         share = self.paid.pivot_table(index=[*PLACE, "role"], columns="method", values="share")
         apart = (share[method] - share["exact"]).abs().groupby(PLACE).sum(min_count=1) / 2
-        return mean_interval(100 * apart.groupby("scenario").mean().to_numpy())
+        return mean_interval(100 * apart.groupby("scenario").mean())
 
     def bad_pay(self, method: str, scenario: str) -> Interval:
         """What a bad client is paid, in mean pays, over seeds."""
-        part = self.paid[(self.paid.scenario == scenario) & (self.paid.method == method)]
-        return mean_interval(part[part.bad > 0].groupby("seed").pay.mean().to_numpy())
+        part = where(self.paid, scenario=scenario, method=method)
+        return mean_interval(part[part.bad > 0].groupby("seed").pay.mean())
 
     def twins(self) -> Any:
         """What the two clients with the same data are paid by leave-one-out by loss."""
-        part = self.paid[(self.paid.scenario == "duplicates") & (self.paid.method == "loo-loss")]
+        part = where(self.paid, scenario="duplicates", method="loo-loss")
         two = part[part.role.isin([0, part.role.max()])]
         return two.groupby(["dataset", "seed"]).pay.mean()
 
     def fedccea_gap(self) -> Interval:
         """FedCCEA less leave-one-out by retraining at finding label noise, over seeds."""
-        here = self.measures[self.measures.scenario == "label-noise"]
-        part = here[here.measure == "detection"]
+        part = where(self.measures, scenario="label-noise", measure="detection")
         wide = part.pivot_table(index="seed", columns="method", values="value")
-        return paired_interval((wide.fedccea - wide["loo-retrained"]).to_numpy())
+        return lead(wide, "fedccea", "loo-retrained")
 
     def gap_by_another_seed(self) -> Interval:
         """How much more retraining, by another seed, agrees with the truth than values by loss."""
-        again = other_seed(self)["agreement"]
-        return paired_interval((again["proxy-retrained"] - again["exact-loss"]).to_numpy())
+        return lead(other_seed(self)["agreement"], "proxy-retrained", "exact-loss")
 
     def without_worst(self, which: str) -> Interval:
         """Points that go with the worst fifth where there are bad clients, or all are sound."""
         worst = self.units("worth.worst")["loo-loss"]
         bad = worst.index.isin(self.units("detection").index)
-        return mean_interval(worst[bad if which == "bad" else ~bad].to_numpy())
+        return mean_interval(worst[bad if which == "bad" else ~bad])
 
     def by_size(self, scenario: str, weights: str) -> Interval:
         """Return :func:`by_weights` of all rounds."""
@@ -249,30 +238,6 @@ def costs() -> dict[str, dict[str, float]]:
 # ---------------------------------------------------------------------------- what pages quote
 
 
-def alarms(e: Evidence) -> dict[str, float]:
-    """Shares of sound clients below zero by leave-one-out by loss, by what was planted."""
-    alarm = e.units("detection.alarm")
-    bad = sorted(e.units("detection.below").index)
-    return {
-        "alarm-bad": alarm.loc[[k for k in bad if k not in SKEWED], "loo-loss"].mean(),
-        "alarm-bad-skew": alarm.loc[[k for k in bad if k in SKEWED], "loo-loss"].mean(),
-        "alarm-clean": alarm.drop([*bad, "mavericks"])["loo-loss"].mean(),
-        "alarm-skew": alarm.loc["labels", "exact-loss"],
-        "alarm-again": alarm["proxy-retrained"].max(),
-    }
-
-
-def _changes(e: Evidence) -> dict[str, float]:
-    """Chances of finding bad clients that hang on the arena's learning rate or rounds."""
-    found = e.measures[(e.measures.measure == "detection") & (e.measures.method == "loo-loss")]
-    scaled = found[found.scenario == "scaled-updates"].groupby("dataset").value.mean()
-    return {
-        "scaled-mnist": scaled["mnist"],
-        "slow-loo": e.changed("rate", "loo-loss", "scaled-updates"),
-        "slow-tsv": e.changed("rate", "fedtsv", ALIKE_RIDERS),
-    }
-
-
 def numbers(e: Evidence) -> dict[str, str | int]:
     """Return what pages quote, by name: means with intervals, those in ``-mean`` without."""
     found: dict[str, str | int] = {
@@ -292,11 +257,26 @@ def numbers(e: Evidence) -> dict[str, str | int]:
         whole = cut.text(quoted.digits, signed=bool(quoted.sign))
         found[quoted.name] = alone if quoted.name.endswith("-mean") else whole
     twins, took, thirty = e.twins(), hours(e), costs()["30"]
+    # shares of sound clients below zero, by what was planted
+    alarm, bad = e.units("detection.alarm"), sorted(e.units("detection.below").index)
+    detection = where(e.measures, measure="detection", method="loo-loss")
+    scaled = where(detection, scenario="scaled-updates", dataset="mnist").value.mean()
     trained = e.units("cost.trainings").loc["labels", "proxy-retrained"]  # of ten clients
     graded = e.units("stability.seeds").loc["label-noise", "exact-loss"]
-    shares = {**alarms(e), **_changes(e), "twice-graded": graded, "pair": twins.mean(),
-              "ban-removal-p": e.chance("worth.removal", "banzhaf", "exact"),
-              "ban-weights-p": e.chance("worth.weights", "banzhaf", "exact")}  # fmt: skip
+    shares = {
+        "alarm-bad": alarm.loc[[k for k in bad if k not in SKEWED], "loo-loss"].mean(),
+        "alarm-bad-skew": alarm.loc[[k for k in bad if k in SKEWED], "loo-loss"].mean(),
+        "alarm-clean": alarm.drop([*bad, "mavericks"])["loo-loss"].mean(),
+        "alarm-skew": alarm.loc["labels", "exact-loss"],
+        "alarm-again": alarm["proxy-retrained"].max(),
+        "scaled-mnist": scaled,
+        "slow-loo": e.changed("rate", "loo-loss", "scaled-updates"),
+        "slow-tsv": e.changed("rate", "fedtsv", ALIKE_RIDERS),
+        "twice-graded": graded,
+        "pair": twins.mean(),
+        "ban-removal-p": e.chance("worth.removal", "banzhaf", "exact"),
+        "ban-weights-p": e.chance("worth.weights", "banzhaf", "exact"),
+    }
     found |= {key: f"{share:.2f}" for key, share in shares.items()}
     found |= {
         "again-cost": f"{trained:.0f}",

@@ -17,14 +17,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from fedkit.arena import agreement
-from fedkit.checks import choice
+from fedkit.checks import Bools, Floats, choice
 from fedkit.intervals import Interval, bounded_interval, finite, mean_interval
 from fedkit.methods.fedccea import contribution_index
 from reproduction.arena.federations import SKEWED
 from reproduction.common import chance_above
 from reproduction.overviews import gains
 
-FloatArray = npt.NDArray[np.float64]
 Result = Mapping[str, Any]
 
 _TABLE = pd.read_csv(Path(__file__).with_name("measures.csv"), index_col="measure")
@@ -40,13 +39,13 @@ _SIGNED = ("fairness.copying", "fairness.splitting")
 _APART = ("mavericks", "late")
 
 
-def _pay(values: FloatArray) -> FloatArray:
+def _pay(values: Floats) -> Floats:
     """Shares of the pay; NaN where nothing is positive, which is blindness and not fairness."""
     values = np.nan_to_num(values)
     return contribution_index(values) if values.max() > 0 else values * np.nan
 
 
-def _expelling(value: FloatArray, bad: npt.NDArray[np.bool_]) -> dict[str, float]:
+def _expelling(value: Floats, bad: Bools) -> dict[str, float]:
     """What comes of expelling the worst; ties go by lot."""
     value, bad = value[np.isfinite(value)], bad[np.isfinite(value)]
     if not bad.any() or bad.all():  # nobody to find, or among whom
@@ -159,13 +158,6 @@ def _by_unit(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     return wide[[m for m in dict.fromkeys(part.method) if m in wide]]
 
 
-def _merit(name: str, mean: pd.Series) -> pd.Series:
-    """Larger for better; nothing is best where a trick should neither gain nor lose."""
-    if name in _SIGNED:
-        return -mean.abs()
-    return mean if BETTER[name] else -mean
-
-
 def interval(name: str, values: npt.ArrayLike) -> Interval:
     """Mean of a measure over units with its 95% interval, within what the measure can be."""
     kind = name.split(".")[0]
@@ -189,14 +181,16 @@ def summary(frame: pd.DataFrame, name: str, reference: str = "random") -> pd.Dat
     if reference in wide and not name.startswith("stability"):
         against = gains(wide, reference)
         table[["gain", "gain low", "gain high", "p"]] = against[["gain", "low", "high", "p"]]
-    best = _merit(name, table["mean"]).sort_values(ascending=False, kind="stable")
-    return table.loc[best.index]
+    # nothing is best where a trick should neither gain nor lose
+    key = pd.Series.abs if name in _SIGNED else None
+    ascending = name in _SIGNED or not BETTER[name]
+    return table.sort_values("mean", ascending=ascending, kind="stable", key=key)
 
 
 def board(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row per method and one column per measure: means over scenarios.
 
-    Methods that lack federations of a measure are left out of it (:func:`shared`).
+    Methods that lack federations of a measure are left out of it (:func:`_comparable`).
     """
     names = [m for m in MEASURES if m in set(frame.measure)]
     table = pd.DataFrame({m: _by_unit(frame, m).mean() for m in names})

@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedkit.arena import Method, World, play, retraining_values, sees
+from fedkit.checks import Floats
 from fedkit.federated.policies import positive_shares
 from reproduction import common
 from reproduction.arena.federations import TRICKS, Planted, Scenario, plant
-
-FloatArray = npt.NDArray[np.float64]
 
 #: from the seed of a federation to the seed by which acting on values is judged
 APART = 1000
@@ -37,13 +36,13 @@ def variants(s: Scenario) -> dict[str, Scenario]:
     return found | ({"before": replace(s, before=True)} if s.scenario in TRICKS else {})
 
 
-def by_role(p: Planted, values: npt.ArrayLike) -> FloatArray:
+def by_role(p: Planted, values: npt.ArrayLike) -> Floats:
     """Values by role, in the seven digits of a record: what rounding tells apart is tied."""
     rounded = [float(f"{value:.7g}") for value in np.asarray(values, dtype=np.float64)]
     return np.array(rounded)[np.argsort(p.role)]
 
 
-def worth(w: World, values: FloatArray) -> dict[str, float]:
+def worth(w: World, values: Floats) -> dict[str, float]:
     """Test accuracy, in percent, of training anew, by the judge's seed, with what values tell.
 
     "weights": averaging by their positive part; "selection": the upper half of the clients alone;

@@ -6,14 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from fedkit.checks import Ints
 from reproduction import common
 
 if TYPE_CHECKING:
     from fedkit.learning.training import LocalSGD
 
-IntArray = npt.NDArray[np.int64]
 
 #: FedCCEA in both readings: where the sigmoid of its model stands.  Appendix A has it "in the first
 #: layer of the AAM", the one with the shared weights; but by section 3.2.1 that one is linear, and
@@ -49,17 +48,14 @@ DISTRIBUTIONS = {"iid": "IID", "weak": "weak non-IID", "strong": "strong non-IID
 NOISES = ("none", "label-10", "label-20", "label-40", "pattern-20")
 
 
-def noise_name(noise: str) -> str:
-    """Return a kind of noise in words."""
-    kind, _, share = noise.partition("-")
-    words = {"label": "label noise", "pattern": "pattern", "backdoor": "backdoor"}
-    return "clean" if noise == "none" else f"{share}% {words[kind]}"
-
-
 def setting_name(dataset: str, distribution: str, noise: str = "none") -> str:
     """Return a setting in words."""
-    words = "" if noise == "none" else f", {noise_name(noise)}"
-    return f"{DATA[dataset]}, {DISTRIBUTIONS[distribution]}{words}"
+    place, (kind, _, share) = (
+        f"{DATA[dataset]}, {DISTRIBUTIONS[distribution]}",
+        noise.partition("-"),
+    )
+    words = {"label": "label noise", "pattern": "pattern", "backdoor": "backdoor"}
+    return place if noise == "none" else f"{place}, {share}% {words[kind]}"
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,7 @@ class Setting(common.Setting):
 
         return LocalSGD(lr=self.lr, batch_size=self.batch_size, epochs=self.epochs)
 
-    def noisy_clients(self) -> IntArray:
+    def noisy_clients(self) -> Ints:
         """The clients whose data are noisy: the last ones.
 
         Classes are dealt in turn, so noisy clients hold different ones where that is possible, and
@@ -152,20 +148,23 @@ COST = {
 }
 
 
-def everywhere(bases: tuple[Setting, ...]) -> list[Setting]:
-    """Every setting with all distributions."""
-    return [replace(base, distribution=kind) for base in bases for kind in DISTRIBUTIONS]
+def learning(profile: str) -> list[Setting]:
+    """Every amount of data with all distributions."""
+    return common.crossed(LEARNING[profile], distribution=[*DISTRIBUTIONS])
+
+
+def everywhere(profile: str) -> list[dict[str, Any]]:
+    """All distributions with every noise."""
+    noises = NOISES if profile != "smoke" else ("none", "label-40")
+    bases = common.crossed(SCALES[profile], distribution=[*DISTRIBUTIONS], noise=noises)
+    return [asdict(s) for s in bases]
 
 
 def contribution(profile: str) -> list[dict[str, Any]]:
-    """Everywhere, with every noise."""
+    """Everywhere, with fewer fits in a small run."""
     # fits of halves, quarters and tenths are most of a small run's time, and no table has them
     few = {"splits": 2} if profile == "smoke" else {}
-    return [
-        asdict(replace(s, noise=noise)) | few
-        for s in everywhere(SCALES[profile])
-        for noise in (NOISES if profile != "smoke" else ("none", "label-40"))
-    ]
+    return [s | few for s in everywhere(profile)]
 
 
 def dealt(profile: str) -> list[dict[str, Any]]:
@@ -176,9 +175,5 @@ def dealt(profile: str) -> list[dict[str, Any]]:
 
 def by_rounds(profile: str) -> list[dict[str, Any]]:
     """The settings of the tables, with two to four walks of TMC-SV in a round."""
-    return [
-        asdict(replace(s, noise=noise)) | {"permutations": permutations}
-        for s in everywhere(SCALES[profile])
-        for noise in (NOISES if profile != "smoke" else ("none", "label-40"))
-        for permutations in ((2, 3, 4) if profile != "smoke" else (2,))
-    ]
+    walks = (2, 3, 4) if profile != "smoke" else (2,)
+    return [s | {"permutations": n} for s in everywhere(profile) for n in walks]

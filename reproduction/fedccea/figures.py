@@ -89,21 +89,16 @@ def sigmoid(fits: Mapping[str, Fit], law: Callable[[float], float]) -> Picture:
         _boxes(axes[0, column], 1 + column, title)
         axis = axes[1, column]
         axis.plot(shares, [law(u) for u in shares], color=INK, linestyle="--", label="law")
-        gains = [late_gain(fit, u) for u in shares]
+        before = np.tile(shares[:, None, None], (10, len(fit.quality)))
+        last = np.arange(10)[:, None] == 9
+        assert fit.predict is not None
+        with_last, without = (fit.predict(np.where(last, u, before))[:, -1] for u in (1.0, 0.0))
+        gains = 100 * (with_last - without)
         axis.plot(shares, gains, color=PALETTE[column], linewidth=2, label="fit")
         axis.set_ylim(0, 35)
         axis.set_xlabel("share used in the rounds before", color=INK)
     axes[1, 0].set_ylabel("last round adds (points)", color=INK)
     return picture
-
-
-def late_gain(fit: Fit, before: float) -> float:
-    """What the last round's data add, in points, where all rounds before used a share."""
-    sizes = np.full((1, 10, len(fit.quality)), before)
-    without, full = sizes.copy(), sizes.copy()
-    without[:, -1], full[:, -1] = 0.0, 1.0
-    assert fit.predict is not None
-    return 100 * float(fit.predict(full)[0, -1] - fit.predict(without)[0, -1])
 
 
 def _boxes(axis: Any, bent: int, title: str) -> None:
@@ -126,7 +121,7 @@ def _boxes(axis: Any, bent: int, title: str) -> None:
 
 def exclusions(e: Evaluation, *datasets: str) -> Picture:
     """Draw accuracy without the clients of index zero beside the paper's, of some data sets."""
-    found = findings.exclusions(e.excluded)
+    found = e.exclusions
     settings = found.index.get_level_values(0)
     found = found[[name.startswith(datasets or "") for name in settings]]
     return forests({"measured": found}, "test accuracy (%)", level=None)

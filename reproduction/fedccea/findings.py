@@ -21,7 +21,7 @@ from reproduction.claims import Claims, load_claims
 from reproduction.common import chance_above
 from reproduction.fedccea import experiments as given
 from reproduction.fedccea.experiments import DATA, DISTRIBUTIONS, FITS, LABELS, METHODS
-from reproduction.overviews import lead, measured, told, view, where
+from reproduction.overviews import by_metric, lead, told, view, where
 from reproduction.readings import readings_of, under
 from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, join
 
@@ -145,75 +145,6 @@ def as_text(found: pd.DataFrame, digits: int = 1) -> pd.DataFrame:
     return wide.loc[:, (wide != "–").any()]
 
 
-def _printed(claims: Claims, row: str, place: Mapping[str, str], data: Iterable[str]) -> float:
-    """Return a number of Table 3; NaN where there is none, or the paper has other data than ours.
-
-    The letters are another data set.
-    """
-    printed = claims.tables["t3"]
-    if place not in printed.columns or not {*data} <= {*claims.data.get(place["dataset"], ())}:
-        return np.nan
-    return float(printed.rows[row][printed.columns.index(place)])
-
-
-def exclusions(frame: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy without the clients of index zero, clean clients, beside Table 3.
-
-    `frame`: records of the experiment ``contribution``, and of ``rounds``.
-    """
-    claims, clean = load_claims("fedccea"), frame[frame.noise == "none"]
-    rows = {"everybody": "base"} | {LABELS[m]: m for m in EXCLUDED}
-    shown = {t: m if m == "base" else f"excluded.{m}" for t, m in rows.items()}
-    paper = {}
-    for (dataset, distribution), part in clean.groupby(RUN[:2]):
-        place = {"dataset": str(dataset), "distribution": str(distribution)}
-        for label, m in rows.items():
-            row = "fedccea" if m in (*FITS, "adam") else m.removesuffix("-rounds")
-            paper[given.setting_name(**place), label] = _printed(claims, row, place, part["data"])
-    found = intervals(seed_table(clean), shown, (0, 100))
-    found = found.assign(paper=[paper[place] for place in found.index])
-    few = found.index.isin([LABELS[m] for m in given.BY_ROUNDS], level=1)
-    return found[~few | (found["n"] > 0)]  # not everything was valued round by round
-
-
-def learning(frame: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy with everybody beside the paper's: all samples, fewer, and fewer with more steps.
-
-    `frame`: records of the experiment ``learning``; all samples have the printed batches and rate.
-    """
-    claims, rows = load_claims("fedccea"), {}
-    part = frame[frame.metric == "base"]
-    part = part.assign(samples=part.samples.astype(float).fillna(np.inf))
-    for dataset, distribution in product(DATA, DISTRIBUTIONS):
-        place = {"dataset": dataset, "distribution": distribution}
-        here = where(part, **place)
-        here = here.sort_values(["samples", "lr", "batch_size"], ascending=[False, True, False])
-        for (samples, *how), seeds in here.groupby(["samples", "batch_size", "lr"], sort=False):
-            amount = "all samples" if samples == np.inf else f"{samples:.0f} samples"
-            as_printed = how == [here.batch_size.iloc[0], here.lr.iloc[0]]
-            label = amount if as_printed else f"{amount}, as run here"
-            rows[given.setting_name(**place), label] = {
-                **asdict(bounded_interval(seeds.value, 0, 100)),
-                "paper": _printed(claims, "base", place, here["data"]),
-            }
-    return overviews.table(rows)
-
-
-def random_spread(seeds: pd.DataFrame) -> float:
-    """Return the standard error of the mean area of random orders, one order per seed."""
-    areas = seeds[[f"area.random{k}" for k in range(given.RANDOM_ORDERS)]].to_numpy()
-    return float(np.sqrt(np.square(areas).mean() / len(areas)))
-
-
-def mean_deals(table: pd.DataFrame) -> pd.DataFrame:
-    """Add to a :func:`seed_table` of ``dealt`` a seed's mean area over its deals."""
-    deals = {
-        f"area.dealt{end}": [f"area.dealt{end}{k}" for k in range(given.DEALS)]
-        for end in given.ENDS.values()
-    }
-    return table.assign(**{name: table[each].mean(axis=1) for name, each in deals.items()})
-
-
 def compared(table: pd.DataFrame) -> pd.DataFrame:
     """Keep the noisy runs that have a clean one beside them, for every method."""
     noisy = table[table.index.get_level_values("noise") != "none"]
@@ -238,23 +169,6 @@ def printed_times() -> pd.DataFrame:
     })  # fmt: skip
 
 
-def measured_times(frame: pd.DataFrame) -> pd.DataFrame:
-    """Our Table 2, of records of ``cost``: milliseconds per round, by number of clients."""
-    found = frame.pivot_table(index="clients", columns="metric", values="value")
-    total, loo = SIMULATIONS * found["seconds.lockstep"], found["seconds.loo"]
-    training = {m: found[f"seconds.{m}"] - found[f"testing.{m}"] for m in ("lockstep", "loo")}
-    return pd.DataFrame({
-        "one simulation (ms)": 1000 * found["seconds.simulation"],
-        "one of many in lockstep (ms)": 1000 * found["seconds.lockstep"],
-        f"FedCCEA, {SIMULATIONS} simulations (ms)": 1000 * total,
-        "one walk of Monte Carlo (ms)": 1000 * found["seconds.walk"],
-        "LOO (ms)": 1000 * loo,
-        "FedCCEA over LOO": total / loo,
-        "training alone": SIMULATIONS * training["lockstep"] / training["loo"],
-        "data trained on": SIMULATIONS * found["trained.lockstep"] / found["trained.loo"],
-    })  # fmt: skip
-
-
 class Evaluation(overviews.Evaluation):
     """The records: clients with 300 samples, and trainings with all at the profile `records`."""
 
@@ -265,12 +179,66 @@ class Evaluation(overviews.Evaluation):
     runs = view(lambda e: seed_table(e.valued, e.drawn))
     #: the setting that the chapter shows: two classes each, 40% wrong labels, MNIST
     here = view(lambda e: e.at(*PLACE))
-    #: runs with qualities dealt at random; our times; accuracy with everybody
-    deals = view(lambda e: mean_deals(seed_table(e.frame("dealt", "laptop"))))
-    measured = view(lambda e: measured_times(e.frame("cost")))
-    learnt = view(lambda e: learning(e.frame("learning")))
     #: the claims on MNIST, judged by the runs with 300 samples
     judged = view(lambda e: e.judge(reduced_claims()))
+
+    @view
+    def deals(self) -> pd.DataFrame:
+        """Runs with qualities dealt at random, and a seed's mean area over its deals."""
+        table = seed_table(self.frame("dealt", "laptop"))
+        for end in given.ENDS.values():
+            dealt = table[[f"area.dealt{end}{k}" for k in range(given.DEALS)]]
+            table[f"area.dealt{end}"] = dealt.mean(axis=1)
+        return table
+
+    @view
+    def measured(self) -> pd.DataFrame:
+        """Our Table 2: milliseconds per round, by number of clients."""
+        found = self.frame("cost").pivot_table(index="clients", columns="metric", values="value")
+        total, loo = SIMULATIONS * found["seconds.lockstep"], found["seconds.loo"]
+        training = {m: found[f"seconds.{m}"] - found[f"testing.{m}"] for m in ("lockstep", "loo")}
+        return pd.DataFrame({
+            "one simulation (ms)": 1000 * found["seconds.simulation"],
+            "one of many in lockstep (ms)": 1000 * found["seconds.lockstep"],
+            f"FedCCEA, {SIMULATIONS} simulations (ms)": 1000 * total,
+            "one walk of Monte Carlo (ms)": 1000 * found["seconds.walk"],
+            "LOO (ms)": 1000 * loo,
+            "FedCCEA over LOO": total / loo,
+            "training alone": SIMULATIONS * training["lockstep"] / training["loo"],
+            "data trained on": SIMULATIONS * found["trained.lockstep"] / found["trained.loo"],
+        })  # fmt: skip
+
+    @view
+    def learnt(self) -> pd.DataFrame:
+        """Accuracy with everybody beside the paper's: all samples, fewer, fewer with more steps.
+
+        All samples have the printed batches and rate.
+        """
+        part, rows = where(self.frame("learning"), metric="base"), {}
+        part = part.assign(samples=part.samples.astype(float).fillna(np.inf))
+        for dataset, distribution in product(DATA, DISTRIBUTIONS):
+            place = {"dataset": dataset, "distribution": distribution}
+            here = where(part, **place)
+            here = here.sort_values(["samples", "lr", "batch_size"], ascending=[False, True, False])
+            for (samples, *how), seeds in here.groupby(["samples", "batch_size", "lr"], sort=False):
+                amount = "all samples" if samples == np.inf else f"{samples:.0f} samples"
+                as_printed = how == [here.batch_size.iloc[0], here.lr.iloc[0]]
+                label = amount if as_printed else f"{amount}, as run here"
+                rows[given.setting_name(**place), label] = {
+                    **asdict(bounded_interval(seeds.value, 0, 100)),
+                    "paper": self.table3("base", place, here["data"]),
+                }
+        return overviews.table(rows)
+
+    def table3(self, row: str, place: Mapping[str, str], data: Iterable[str]) -> float:
+        """Return a number of Table 3; NaN where it has none, or other data than ours.
+
+        The letters are another data set.
+        """
+        printed, same = self.entries.tables["t3"], self.entries.data.get(place["dataset"], ())
+        if place not in printed.columns or not {*data} <= {*same}:
+            return np.nan
+        return float(printed.rows[row][printed.columns.index(place)])
 
     @view
     def excluded(self) -> pd.DataFrame:
@@ -278,6 +246,22 @@ class Evaluation(overviews.Evaluation):
         rounds = self.frame("rounds", "laptop")
         own = rounds.metric.str.endswith(given.BY_ROUNDS)
         return pd.concat([self.valued, rounds[own & (rounds.permutations == given.WALKS)]])
+
+    @view
+    def exclusions(self) -> pd.DataFrame:
+        """Accuracy without the clients of index zero, clean clients, beside Table 3."""
+        clean, paper = where(self.excluded, noise="none"), {}
+        rows = {"everybody": "base"} | {LABELS[m]: m for m in EXCLUDED}
+        shown = {t: m if m == "base" else f"excluded.{m}" for t, m in rows.items()}
+        for (dataset, distribution), part in clean.groupby(RUN[:2]):
+            place = {"dataset": str(dataset), "distribution": str(distribution)}
+            for label, m in rows.items():
+                row = "fedccea" if m in (*FITS, "adam") else m.removesuffix("-rounds")
+                paper[given.setting_name(**place), label] = self.table3(row, place, part["data"])
+        found = intervals(seed_table(clean), shown, (0, 100))
+        found = found.assign(paper=[paper[place] for place in found.index])
+        few = found.index.isin([LABELS[m] for m in given.BY_ROUNDS], level=1)
+        return found[~few | (found["n"] > 0)]  # not everything was valued round by round
 
     @view
     def judged_by_rounds(self) -> pd.DataFrame:
@@ -361,6 +345,10 @@ def counts(e: Evaluation) -> dict[str, Any]:
     easy, clean = e.at("mnist", "iid", "none"), means.xs("none", level="noise")
     first = means["unseen.fedccea"]
     ratio, over = printed_times()["FedCCEA over TMC-SV"], e.measured["data trained on"]
+    listed = [f"zeros.{m}" for m in (*METHODS[2:], *given.BY_ROUNDS)]
+    listed += [f"excluded.{m}" for m in ("tmc-sv", "tmc-sv-rounds")]
+    strong = by_metric(where(e.excluded, dataset="mnist", distribution="strong", noise="none"))
+    by_seed = {m.replace("excluded", "left"): strong[m] for m in listed}
     return {
         "cc-judged": len(verdicts),
         "cc-good": int((verdicts == REPRODUCED).sum()),
@@ -384,8 +372,13 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "cc-half-most": f"{clean['rank.0.5'].max():.2f}",
         "cc-half-nodes": f"{clean['rank.0.5.connected'].max():.2f}",
         **{f"cc-crossed-{m}": crossed(e, m, "label-40") for m in ("loo", "tmc-sv", "fedccea")},
-        **_of_rounds(e),
+        **{f"cc-{name.replace('.', '-')}": in_order(x) for name, x in by_seed.items()},
     }
+
+
+def in_order(values: Iterable[float]) -> str:
+    """Write whole numbers, one per seed."""
+    return ", ".join(f"{x:.0f}" for x in values)
 
 
 def crossed(e: Evaluation, method: str, noise: str) -> int:
@@ -400,20 +393,6 @@ def wide(series: pd.DataFrame, **settings: str) -> pd.DataFrame:
     """Series of one setting, one column each; a row per seed and place."""
     part = where(series, **settings)
     return part.pivot(index=["seed", "index"], columns="series", values="value").reset_index()
-
-
-def _of_rounds(e: Evaluation) -> dict[str, str]:
-    """Clients of index zero and accuracy without them, seed by seed, in both readings."""
-    clean = where(e.excluded, dataset="mnist", distribution="strong", noise="none")
-    found = {}
-    for name, metric in (
-        ("zeros-tmc-sv", "zeros.tmc-sv"), ("zeros-tmc-sv-rounds", "zeros.tmc-sv-rounds"),
-        ("left-tmc-sv", "excluded.tmc-sv"), ("left-tmc-sv-rounds", "excluded.tmc-sv-rounds"),
-        ("zeros-loo", "zeros.loo"), ("zeros-loo-rounds", "zeros.loo-rounds"),
-    ):  # fmt: skip
-        values = where(clean, metric=metric).sort_values("seed").value
-        found[f"cc-{name}"] = ", ".join(f"{x:.0f}" for x in values)
-    return found
 
 
 def numbers(e: Evaluation) -> dict[str, Any]:
@@ -436,16 +415,6 @@ MAIN_CLAIMS = {
     "separates.partial-connected": "the same, connected*",
     "fits": "the AAM's error is trivial (at most 1 point; IID)",
 }
-
-
-def our_number(claim: Any) -> str:
-    """Write our number for a main claim, numbers of clients by seed."""
-    if "zeros" in claim["claim"]:
-        return ", ".join(f"{x:.0f}" for x in claim["values"]) + " (by seed)"
-    i = measured(claim)
-    if "same-as-base" in claim["claim"]:  # a difference, below 0 where there is a loss
-        i = Interval(-i.mean, -i.high, -i.low, i.n)
-    return i.text(1)
 
 
 # What the figures and tables show

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedkit.federated.federation import Federation
+from fedkit.checks import Floats, Ints
 from fedkit.federated.retraining import TrainWithSizes, train_with_sizes
 from fedkit.learning.evaluation import Evaluator
 from fedkit.methods import fedccea
@@ -22,12 +22,9 @@ from reproduction.fedccea import experiments as given
 from reproduction.fedccea import valuing as fits
 from reproduction.fedccea.experiments import FITS, METHODS, PARTIAL, PARTS, READINGS, Setting
 from reproduction.fedccea.trainings import RetrainingCache
-from reproduction.fedccea.valuing import Valued, architecture, federation, halves, value_clients
+from reproduction.fedccea.valuing import Trial, Valued, value_clients
 from reproduction.golden import Tiny
 from reproduction.records import Cell
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 # ------------------------------------------------------------------- removals (sections 4.3, 4.4)
 
@@ -38,7 +35,7 @@ TIE_ORDERS = 3
 
 
 def kept_after_removal(
-    values: FloatArray, proportions: FloatArray, highest: bool, ties: IntArray
+    values: Floats, proportions: Floats, highest: bool, ties: Ints
 ) -> np.ndarray:
     """Say who stays when the lowest (or highest) clients go, bool[len(proportions), n].
 
@@ -54,7 +51,7 @@ def removal_curves(
     valued: fits.Values,
     seed: int,
     rankings: Sequence[str] = (*METHODS, *READINGS, *given.CONTROLS),
-) -> dict[str, FloatArray]:
+) -> dict[str, Floats]:
     """Accuracy (%) after the lowest, or the highest, clients have gone, by every method's values.
 
     Keys are "method.lowest" and "method.highest", "random0.lowest", ..., and "random", the mean of
@@ -81,23 +78,14 @@ def removal_curves(
     return curves
 
 
-def partial_participation(
-    s: Setting,
-    f: Federation,
-    qualities: Mapping[str, FloatArray],
-    seed: int,
-    *,
-    train: TrainWithSizes = train_with_sizes,
-    device: str | None = None,
-) -> dict[str, FloatArray]:
+def partial_participation(trial: Trial, qualities: Mapping[str, Floats]) -> dict[str, Floats]:
     """The same for FedCCEA where clients use random shares of their data (section 4.4).
 
     In every round the clients are ranked by what they bring in it, ``x_i omega_i``: weights of one
     rank by the used amounts ``x_i`` alone.
     """
-    drawn = fedccea.sample_sizes(f.sizes, s.simulations + 1, s.rounds, seed)[
-        -1
-    ]  # none of the simulations'
+    s, f, seed = trial.s, trial.halves[1], trial.seed
+    *_, drawn = fedccea.sample_sizes(f.sizes, s.simulations + 1, s.rounds, seed)  # a new one
     rng = Streams(seed).generator("fedccea", "ties", "partial")
     ties = [rng.permutation(s.clients) for _ in drawn]
     kept = {
@@ -113,14 +101,14 @@ def partial_participation(
     }  # bool[proportion, round, client] each
     # Where nobody goes, all curves are one federation.
     jobs = np.concatenate([drawn[None], *(stay[1:] * drawn for stay in kept.values())])
-    everybody, *reached = 100 * train(
-        f, architecture(s, f), s.local, jobs, seed=seed, every_round=False, device=device
+    everybody, *reached = 100 * trial.train(
+        f, trial.network, s.local, jobs, seed=seed, every_round=False, device=trial.device
     ).reshape(-1)
     rest = np.reshape(reached, (len(kept), -1))
     return {name: np.append(everybody, row) for name, row in zip(kept, rest, strict=True)}
 
 
-def curve_metrics(curves: Mapping[str, FloatArray]) -> dict[str, float]:
+def curve_metrics(curves: Mapping[str, Floats]) -> dict[str, float]:
     """How well rankings rank, in points.
 
     "area.M": mean difference of the two removal curves; "lost40.M": what is lost when the 40% with
@@ -139,9 +127,9 @@ def curve_metrics(curves: Mapping[str, FloatArray]) -> dict[str, float]:
 
 def index_metrics(
     valued: fits.Values,
-    curves: dict[str, FloatArray],
+    curves: dict[str, Floats],
     methods: Sequence[str] = (*METHODS, *READINGS),
-) -> tuple[dict[str, float], dict[str, FloatArray]]:
+) -> tuple[dict[str, float], dict[str, Floats]]:
     """Who has an index of zero, and what the federation reaches without these clients.
 
     "zeros.M", "smallest.M", "spread.M" (of the index, in units of its mean), "excluded.M" in
@@ -163,7 +151,7 @@ def index_metrics(
     return metrics, index
 
 
-def chances(s: Setting, values: Mapping[str, FloatArray]) -> dict[str, float]:
+def chances(s: Setting, values: Mapping[str, Floats]) -> dict[str, float]:
     """Probability that a clean client is above a noisy one, "auc.M"; none where all are clean."""
     noisy = np.isin(np.arange(s.clients), s.noisy_clients())
     if not noisy.any():
@@ -171,25 +159,31 @@ def chances(s: Setting, values: Mapping[str, FloatArray]) -> dict[str, float]:
     return {f"auc.{m}": chance_above(v[~noisy], v[noisy]) for m, v in values.items()}
 
 
+def outcomes(
+    s: Setting,
+    valued: fits.Values,
+    curves: dict[str, Floats],
+    methods: Sequence[str] = (*METHODS, *READINGS),
+) -> tuple[dict[str, float], dict[str, npt.NDArray[Any]]]:
+    """Return metrics and series of what comes of values: of removals, of zeros, and of noise."""
+    metrics, index = index_metrics(valued, curves, methods)
+    metrics |= curve_metrics(curves) | chances(s, {m: valued.values[m] for m in methods})
+    metrics["base"] = 100 * float(valued.scored(np.ones((1, s.clients), dtype=bool))[0])
+    return metrics, curves | {f"index.{m}": v for m, v in index.items()}
+
+
 def _valued_and_removed(
-    s: Setting, seed: int, train: TrainWithSizes, device: str | None, progress: bool
+    trial: Trial,
 ) -> tuple[Valued, dict[str, float], dict[str, npt.NDArray[Any]]]:
     """Return the values of a federation's clients, and a record's metrics and series of them."""
-    f = federation(s, seed)
-    valued = value_clients(s, f, seed, train=train, device=device, progress=progress)
+    s, valued = trial.s, value_clients(trial)
     sims, fitted, values = valued.simulations, valued.fits, valued.values
-    curves = removal_curves(valued, seed)
-    metrics, index = index_metrics(valued, curves)
     weights = (*(fitted[m].quality for m in FITS), np.ones(s.clients))
-    curves |= partial_participation(
-        s, halves(f, seed)[1], dict(zip(PARTIAL, weights, strict=True)), seed,
-        train=train, device=device,
-    )  # fmt: skip
-    metrics |= curve_metrics(curves)
-    metrics |= chances(s, {m: values[m] for m in (*METHODS, *READINGS)})
+    curves = removal_curves(valued, trial.seed)
+    curves |= partial_participation(trial, dict(zip(PARTIAL, weights, strict=True)))
+    metrics, series = outcomes(s, valued, curves)
     for m, parts in valued.parts.items():
         metrics |= chances(s, {f"{m}.{x:g}": v for x, v in zip(PARTS, parts, strict=True)})
-    metrics["base"] = 100 * float(valued.scored(np.ones((1, s.clients), dtype=bool))[0])
     metrics |= {f"trained.{m}": spent for m, spent in valued.trained.items()}
     first = fitted["fedccea"]
     metrics |= fits.explained(sims, first)
@@ -204,15 +198,14 @@ def _valued_and_removed(
     assert per_round is not None
     metrics["per_round"] = 100 * float(per_round.sum())
     metrics["falling"] = float((per_round < 0).mean())
-    series = curves | {f"index.{m}": v for m, v in index.items()}
     return valued, metrics, series | {f"value.{m}": values[m] for m in METHODS}
 
 
 @common.each_seed
 def run_golden(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Run what a small run of :func:`run_valued` can: all but how far the fits can be trusted."""
-    s = Setting.of(cell)
-    _, metrics, series = _valued_and_removed(s, seed, train_with_sizes, device, progress)
+    trial = Trial(Setting.of(cell), seed, device=device, progress=progress)
+    _, metrics, series = _valued_and_removed(trial)
     return {"metrics": metrics, "series": series}
 
 
@@ -235,9 +228,9 @@ def run_valued(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, 
 
     The setting "splits" says how many pairs of parts of the simulations are compared.
     """
-    s = Setting.of(cell)
-    valued, metrics, series = _valued_and_removed(s, seed, _training(cell), device, progress)
-    sims, fitted = valued.simulations, valued.fits
+    trial = _trial(cell, seed, device, progress)
+    valued, metrics, series = _valued_and_removed(trial)
+    s, sims, fitted = trial.s, valued.simulations, valued.fits
     splits = cell.settings.get("splits", fits.SPLITS)
     if splits:
         metrics |= fits.stability(sims, seed, splits) | fits.unseen(sims, seed)
@@ -260,27 +253,20 @@ def run_by_rounds(cell: Cell, seed: int, device: Any, progress: bool) -> dict[st
 
     A cell's ``permutations`` are the walks of TMC-SV in a round.
     """
-    s, train = Setting.of(cell), _training(cell)
-    f = federation(s, seed)
-    valued = fits.value_by_rounds(
-        s, f, seed, cell.settings["permutations"], train=train, device=device, progress=progress
-    )
-    methods, values = given.BY_ROUNDS, valued.values
+    trial, methods = _trial(cell, seed, device, progress), given.BY_ROUNDS
+    valued, spent = fits.value_by_rounds(trial, cell.settings["permutations"])
     curves = removal_curves(valued, seed, (*methods, "random"))
-    metrics, index = index_metrics(valued, curves, methods)
-    metrics |= curve_metrics(curves)
-    metrics |= chances(s, {m: values[m] for m in methods})
-    metrics["base"] = 100 * float(valued.scored(np.ones((1, s.clients), dtype=bool))[0])
-    metrics |= {name: float(x) for name, x in valued.metrics.items()}
-    series = {"removed": 100 * PROPORTIONS, **curves}
-    series |= {f"index.{m}": v for m, v in index.items()}
-    series |= {f"value.{m}": values[m] for m in methods}
-    return common.result(seed, s.data, metrics, series)
+    metrics, series = outcomes(trial.s, valued, curves, methods)
+    series = {"removed": 100 * PROPORTIONS, **series}
+    series |= {f"value.{m}": valued.values[m] for m in methods}
+    return common.result(seed, trial.s.data, metrics | spent, series)
 
 
-def _training(cell: Cell) -> TrainWithSizes:
+def _trial(cell: Cell, seed: int, device: str | None, progress: bool) -> Trial:
+    """Return a trial of a cell; trainings are kept on disk, but for small ones."""
     kept = RetrainingCache(results_folder() / "trainings" / "fedccea")
-    return train_with_sizes if cell.profile == "smoke" else kept
+    train: TrainWithSizes = train_with_sizes if cell.profile == "smoke" else kept
+    return Trial(Setting.of(cell), seed, train, device, progress)
 
 
 @common.each_seed
@@ -289,13 +275,8 @@ def run_dealt(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, A
 
     Metrics are "area.M" and "lost40.M", M one of "amounts", "learnt", "dealt0", ..., and connected.
     """
-    s, train = Setting.of(cell), _training(cell)
-    f = federation(s, seed)
-    valuing, scoring = halves(f, seed)
-    sims = fedccea.simulate(
-        valuing, architecture(s, f), s.local, simulations=s.simulations, rounds=s.rounds,
-        seed=seed, device=device, progress=progress, train=train,
-    )  # fmt: skip
+    trial = _trial(cell, seed, device, progress)
+    s, sims = trial.s, trial.simulate()
     rng = Streams(seed).generator("fedccea", "dealt")
     orders = [rng.permutation(s.clients) for _ in range(given.DEALS)]
     ranked = {"amounts": np.ones(s.clients)}
@@ -303,7 +284,7 @@ def run_dealt(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, A
         quality = fit_aam(sims, sigmoid=FITS[reading], seed=seed).quality
         ranked[f"learnt{end}"] = quality
         ranked |= {f"dealt{end}{k}": quality[order] for k, order in enumerate(orders)}
-    curves = partial_participation(s, scoring, ranked, seed, train=train, device=device)
+    curves = partial_participation(trial, ranked)
     series = {"removed": 100 * PROPORTIONS, **curves}
     return common.result(seed, s.data, curve_metrics(curves), series)
 
@@ -311,11 +292,11 @@ def run_dealt(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, A
 @common.each_seed
 def run_base(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Train a federation with everybody and all data: does a scale learn enough?"""
-    s = Setting.of(cell)
-    f = federation(s, seed)
+    trial = Trial(Setting.of(cell), seed)
+    s, f = trial.s, trial.federation
     sizes = np.broadcast_to(f.sizes, (1, s.rounds, s.clients))
     (reached,) = 100 * train_with_sizes(
-        f, architecture(s, f), s.local, sizes, seed=seed, device=device, progress=progress
+        f, trial.network, s.local, sizes, seed=seed, device=device, progress=progress
     )
     series = {"round": np.arange(1, s.rounds + 1), "accuracy": reached}
     return common.result(seed, s.data, {"base": float(reached[-1])}, series)
@@ -324,9 +305,8 @@ def run_base(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, An
 @common.each_seed
 def run_cost(cell: Cell, seed: int, device: Any, progress: bool) -> dict[str, Any]:
     """Time a simulation, alone and in lockstep, beside leave-one-out and one walk (Table 2)."""
-    s = Setting.of(cell)
-    f = federation(s, seed)
-    arch = architecture(s, f)
+    trial = Trial(Setting.of(cell), seed)
+    s, f, arch = trial.s, trial.federation, trial.network
     drawn = fedccea.sample_sizes(f.sizes, s.simulations, s.rounds, seed)
     kept = {
         "loo": ~np.eye(s.clients + 1, s.clients, dtype=bool),
@@ -377,8 +357,7 @@ experiment(
 )  # fmt: skip
 experiment(
     "fedccea", "learning", "Accuracy with everybody, by samples and learning rate",
-    lambda profile: given.everywhere(given.LEARNING[profile]), lambda *_: [_SEEDS],
-    _TRAINED,
+    given.learning, lambda *_: [_SEEDS], _TRAINED,
 )  # fmt: skip
 experiment(
     "fedccea", "cost", "Seconds per round for 4 to 64 clients (Table 2)",

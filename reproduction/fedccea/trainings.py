@@ -11,26 +11,20 @@ import numpy.typing as npt
 import torch
 
 from fedkit.atomic import write_arrays
+from fedkit.checks import Floats, Ints
 from fedkit.federated.federation import Federation
 from fedkit.federated.retraining import check_sizes, train_with_sizes
 from fedkit.learning.models import Model
 from fedkit.learning.training import LocalSGD
 
-__all__ = ["RetrainingCache"]
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 #: remembered and repeated accuracies may differ so much; other code differs by more
 TOLERANCE = 0.01
 
 
 class RetrainingCache:
-    """``train_with_sizes`` with a memory on disk.
+    """``train_with_sizes`` with a memory in a folder on disk.
 
-    Parameters
-    ----------
-    folder : path
-        One file per federation, test set, named network, local training and seed.
+    It has one file per federation, test set, named network, local training and seed.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -48,7 +42,7 @@ class RetrainingCache:
         every_round: bool = True,
         device: str | torch.device | None = None,
         progress: bool = False,
-    ) -> FloatArray:
+    ) -> Floats:
         """Return test accuracies as ``train_with_sizes`` does, training only what is new.
 
         When a file is first used one of its federations is trained again, and a ValueError tells
@@ -77,7 +71,13 @@ class RetrainingCache:
             fresh = {keys[i]: hits for i, hits in zip(new, found, strict=False)}
             known |= fresh
             if fresh:
-                _write(path, _read(path) | fresh)
+                kept = _read(path) | fresh
+                write_arrays(
+                    path,
+                    keys=np.array(list(kept), dtype=np.uint64),
+                    ends=np.cumsum([len(hits) for hits in kept.values()]),
+                    hits=np.concatenate(list(kept.values())).astype(np.int32),
+                )
             self._checked.add(path)
         rounds = used.shape[1] if every_round else 1
         return np.array([known[k] for k in keys]).reshape(len(keys), rounds) / tests
@@ -96,13 +96,13 @@ def _file_name(f: Federation, arch: Model, local: LocalSGD, seed: int) -> str:
     return f"{f.name}-{arch.name}-s{seed}-{digest.hexdigest()}.npz"
 
 
-def _key(row: IntArray, every_round: bool) -> int:
+def _key(row: Ints, every_round: bool) -> int:
     """Name one federation by the samples that each client uses in each round."""
     digest = hashlib.blake2b(row.tobytes(), digest_size=8, key=b"rounds" if every_round else b"")
     return int.from_bytes(digest.digest(), "little")
 
 
-def _read(path: Path) -> dict[int, IntArray]:
+def _read(path: Path) -> dict[int, Ints]:
     """Return right answers, after each round or the last, by federation."""
     if not path.is_file():
         return {}
@@ -113,13 +113,3 @@ def _read(path: Path) -> dict[int, IntArray]:
         raise ValueError(f"{path} cannot be read ({type(error).__name__}); delete it") from error
     parts = np.split(hits.astype(np.int64), ends[:-1])
     return dict(zip(map(int, keys), parts, strict=True))
-
-
-def _write(path: Path, known: dict[int, IntArray]) -> None:
-    """Replace a file in one step."""
-    write_arrays(
-        path,
-        keys=np.array(list(known), dtype=np.uint64),
-        ends=np.cumsum([len(hits) for hits in known.values()]),
-        hits=np.concatenate(list(known.values())).astype(np.int32),
-    )

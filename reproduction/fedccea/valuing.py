@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from functools import cached_property
 from time import perf_counter
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from fedkit.checks import Bools, Floats, Ints
 from fedkit.estimators import TruncatedMonteCarlo, estimate_many
 from fedkit.extras import bar
 from fedkit.federated.adversaries import Backdoor, LabelNoise
@@ -32,9 +34,6 @@ from fedkit.methods.fedccea import Fit, Simulations, contribution_values, fit_aa
 from fedkit.streams import Streams
 from reproduction import common
 from reproduction.fedccea.experiments import FITS, PARTS, RANDOM_ORDERS, Setting
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 # ------------------------------------------------------------------- who has what
 
@@ -79,17 +78,49 @@ def federation(s: Setting, seed: int) -> Federation:
     return made.with_adversaries(dict.fromkeys(s.noisy_clients().tolist(), attacks[kind]))
 
 
-def halves(f: Federation, seed: int) -> tuple[Federation, Federation]:
-    """Split the test images: one half values the clients, the other scores what comes of it."""
-    order = Streams(seed).generator("fedccea", "halves").permutation(len(f.y_test))
-    halves = (torch.from_numpy(np.sort(part)) for part in np.array_split(order, 2))
-    valuing, scoring = (replace(f, x_test=f.x_test[h], y_test=f.y_test[h]) for h in halves)
-    return valuing, scoring
+@dataclass(frozen=True)
+class Trial:
+    """One seed of a setting: its federation, and how federations like it are trained."""
 
+    s: Setting
+    seed: int
+    train: TrainWithSizes = train_with_sizes
+    device: str | None = None
+    progress: bool = False
 
-def architecture(s: Setting, f: Federation) -> Model:
-    """Return the network of a setting."""
-    return build(s.model, f.input_shape, f.n_classes)
+    @cached_property
+    def federation(self) -> Federation:
+        """The clients with all test images."""
+        return federation(self.s, self.seed)
+
+    @cached_property
+    def network(self) -> Model:
+        """The network of the setting."""
+        return build(self.s.model, self.federation.input_shape, self.federation.n_classes)
+
+    @cached_property
+    def halves(self) -> list[Federation]:
+        """Two halves of the test images: one values the clients, one scores what comes of it."""
+        f = self.federation
+        order = Streams(self.seed).generator("fedccea", "halves").permutation(len(f.y_test))
+        halves = (torch.from_numpy(np.sort(part)) for part in np.array_split(order, 2))
+        return [replace(f, x_test=f.x_test[h], y_test=f.y_test[h]) for h in halves]
+
+    def simulate(self) -> Simulations:
+        """Return FedCCEA's simulations, tested on the half that values."""
+        return fedccea.simulate(
+            self.halves[0], self.network, self.s.local, simulations=self.s.simulations,
+            rounds=self.s.rounds, seed=self.seed, device=self.device, progress=self.progress,
+            train=self.train,
+        )  # fmt: skip
+
+    def game(self, half: Federation) -> Game:
+        """Return the game of the final accuracy of those who stay; each coalition trains once."""
+        game = federation_game(
+            half, self.network, self.s.local, self.s.rounds, self.seed, device=self.device,
+            train=self.train,
+        )  # fmt: skip
+        return remember(game)
 
 
 # ------------------------------------------------------------------- values at equal cost
@@ -99,7 +130,7 @@ def architecture(s: Setting, f: Federation) -> Model:
 class Values:
     """The clients of one federation, valued by some methods."""
 
-    values: dict[str, FloatArray]
+    values: dict[str, Floats]
     """Contribution values; FedCCEA's are at full participation.  "random" has a row per order."""
     scored: Game
     """Final accuracy, on the scoring half, of the federations that keep some clients."""
@@ -115,56 +146,32 @@ class Valued(Values):
     simulations: Simulations
     fits: dict[str, Fit]
     """In each reading, and by Adam."""
-    parts: dict[str, FloatArray]
+    parts: dict[str, Floats]
     """Values by both readings of FedCCEA and by TMC-SV from the first simulations, or coalitions,
     only: a row per entry of PARTS."""
 
 
-@dataclass(frozen=True)
-class ByRounds(Values):
-    """Clients that are valued in every round of one training."""
-
-    metrics: dict[str, float]
-    """Seconds of valuing and utilities asked for by method, and the last model's accuracy."""
-
-
-def value_clients(
-    s: Setting,
-    f: Federation,
-    seed: int,
-    *,
-    train: TrainWithSizes = train_with_sizes,
-    device: str | None = None,
-    progress: bool = False,
-) -> Valued:
+def value_clients(trial: Trial) -> Valued:
     """Value the clients of a federation by all methods, on one half of the test images.
 
     The retraining methods share a memory, so no coalition is trained twice; each pays for what it
     asks. Adam makes 200 epochs.
     """
-    arch = architecture(s, f)
-    valuing, scoring = halves(f, seed)
-    sims = fedccea.simulate(
-        valuing, arch, s.local, simulations=s.simulations, rounds=s.rounds, seed=seed,
-        device=device, progress=progress, train=train,
-    )  # fmt: skip
+    s, f, seed, sims = trial.s, trial.federation, trial.seed, trial.simulate()
     fits = {m: fit_aam(sims, sigmoid=place, seed=seed) for m, place in FITS.items()}
     # Not the seed of the converged fit: its starts would be among this one's.
     fits["adam"] = fit_aam(sims, solver="adam", lr=s.aam_lr, seed=seed + 2 * OTHER_SEED)
-    game, scored = (
-        remember(federation_game(half, arch, s.local, s.rounds, seed, device=device, train=train))
-        for half in (valuing, scoring)
-    )
+    game, scored = map(trial.game, trial.halves)
     for_loo = Tally(game, f.sizes)
     loo = leave_one_out(for_loo).values
 
-    def cca(method: str, share: float) -> tuple[FloatArray, float]:
+    def cca(method: str, share: float) -> tuple[Floats, float]:
         first = max(fedccea.fewest_simulations(s.clients, s.rounds), round(share * s.simulations))
-        part = Simulations(sims.sizes[:first], sims.accuracy[:first])
+        part = _some(sims, slice(first))
         fit = fit_aam(part, sigmoid=FITS[method], seed=seed)
         return contribution_values(fit.quality, f.sizes), _trained(part)
 
-    def tmc(share: float) -> tuple[FloatArray, float]:
+    def tmc(share: float) -> tuple[Floats, float]:
         limit = share * _trained(sims)
         return truncated_walks(game, f.sizes, tolerance=s.tolerance, seed=seed, limit=limit)
 
@@ -193,9 +200,13 @@ def value_clients(
     )
 
 
-def _random_orders(s: Setting, seed: int) -> FloatArray:
+def _random_orders(s: Setting, seed: int) -> Floats:
     rng = Streams(seed).generator("fedccea", "random", s.dataset, s.distribution, s.noise)
     return rng.random((RANDOM_ORDERS, s.clients))
+
+
+def _some(sims: Simulations, rows: Any) -> Simulations:
+    return Simulations(sims.sizes[rows], sims.accuracy[rows])
 
 
 def _trained(sims: Simulations) -> float:
@@ -206,24 +217,24 @@ def _trained(sims: Simulations) -> float:
 class Tally(Game):
     """A game that adds up the data of coalitions that are asked for, in units of everybody's."""
 
-    def __init__(self, game: Game, sizes: IntArray) -> None:
+    def __init__(self, game: Game, sizes: Ints) -> None:
         self.game, self.share, self.trained = game, sizes / sizes.sum(), 0.0
         super().__init__(game.n_players, self._utilities)
 
-    def _utilities(self, coalitions: npt.NDArray[np.bool_]) -> FloatArray:
+    def _utilities(self, coalitions: Bools) -> Floats:
         self.trained += float((coalitions @ self.share).sum())
         return self.game(coalitions)
 
 
 def truncated_walks(
-    game: Game, sizes: IntArray, *, tolerance: float, seed: int, limit: float
-) -> tuple[FloatArray, float]:
+    game: Game, sizes: Ints, *, tolerance: float, seed: int, limit: float
+) -> tuple[Floats, float]:
     """Run TMC-SV for as much training as `limit`, in units of everybody's data.
 
     Whole walks, in the number whose cost comes closest.  Returns the Shapley values and their cost.
     """
 
-    def run(walks: int) -> tuple[FloatArray, float]:
+    def run(walks: int) -> tuple[Floats, float]:
         tally, streams = Tally(game, sizes), Streams(seed).child("tmc")
         (found,) = estimate_many(tally, TruncatedMonteCarlo(tolerance, walks), seeds=streams)
         return found.values, tally.trained
@@ -244,33 +255,23 @@ def truncated_walks(
 # ------------------------------------------------------------------- values round by round
 
 
-def value_by_rounds(
-    s: Setting,
-    f: Federation,
-    seed: int,
-    permutations: int,
-    *,
-    train: TrainWithSizes = train_with_sizes,
-    device: str | None = None,
-    progress: bool = False,
-) -> ByRounds:
+def value_by_rounds(trial: Trial, permutations: int) -> tuple[Values, dict[str, float]]:
     """Value the clients by LOO and TMC-SV in every round of one training, and add the values.
 
-    A coalition's model of a round is the mean of its members' models of that round.
+    A coalition's model of a round is the mean of its members' models of that round.  Also returns
+    seconds of valuing and utilities asked for by method, and the last model's accuracy.
     """
-    arch = architecture(s, f)
-    valuing, scoring = halves(f, seed)
-    test = Evaluator(arch, valuing.x_test, valuing.y_test, "accuracy", device=device)
+    s, f, device = trial.s, trial.federation, trial.device
+    valuing, scoring = trial.halves
+    test = Evaluator(trial.network, valuing.x_test, valuing.y_test, "accuracy", device=device)
     data = [f.client_data(i) for i in range(f.n_clients)]
-    walks, streams = TruncatedMonteCarlo(s.tolerance, permutations), Streams(seed)
-    model = arch.init(streams.generator("model"))
+    walks, streams = TruncatedMonteCarlo(s.tolerance, permutations), Streams(trial.seed)
+    model = trial.network.init(streams.generator("model"))
     added = {"loo-rounds": np.zeros(f.n_clients), "tmc-sv-rounds": np.zeros(f.n_clients)}
     metrics = defaultdict[str, float](float)
-    for t in bar(range(s.rounds), progress, "round"):
-        ended = train_clients(
-            arch, model.repeat(f.n_clients, 1), data, s.local, [InOrder()] * f.n_clients,
-            device=device,
-        )  # fmt: skip
+    for t in bar(range(s.rounds), trial.progress, "round"):
+        starts, orders = model.repeat(f.n_clients, 1), [InOrder()] * f.n_clients
+        ended = train_clients(trial.network, starts, data, s.local, orders, device=device)
         game = round_game(test, model, ended, f.sizes)
         for method in added:
             start = perf_counter()
@@ -284,10 +285,9 @@ def value_by_rounds(
             added[method] += found.values
         share = torch.as_tensor(f.sizes / f.sizes.sum(), dtype=torch.float32)
         model = share @ ended
-    game = federation_game(scoring, arch, s.local, s.rounds, seed, device=device, train=train)
-    added["random"] = _random_orders(s, seed)
-    reached = 100 * float(test.utilities(model[None])[0])
-    return ByRounds(added, remember(game), {**metrics, "accuracy": reached})
+    added["random"] = _random_orders(s, trial.seed)
+    metrics["accuracy"] = 100 * float(test.utilities(model[None])[0])
+    return Values(added, trial.game(scoring)), metrics
 
 
 # ------------------------------------------------------------------- how far fits can be trusted
@@ -302,7 +302,7 @@ FOLDS = 5
 OTHER_SEED = 1_000_003
 
 
-def same_round(sims: Simulations) -> tuple[FloatArray, float]:
+def same_round(sims: Simulations) -> tuple[Floats, float]:
     """Regress what is left after the means of the rounds on the sizes of the same round.
 
     Returns one coefficient per client, in accuracy per scaled size, and the adjusted share
@@ -317,7 +317,7 @@ def same_round(sims: Simulations) -> tuple[FloatArray, float]:
     return slope, float(1 - left / total) if free > n and total > 0 else float("nan")
 
 
-def agreement(a: FloatArray, b: FloatArray) -> float:
+def agreement(a: Floats, b: Floats) -> float:
     """Rank correlation of two fits' weights; NaN where all weights of one are equal."""
     from scipy.stats import spearmanr
 
@@ -335,30 +335,29 @@ def stability(sims: Simulations, seed: int, splits: int = SPLITS) -> dict[str, f
     total, rounds, clients = sims.sizes.shape
     everybody = np.arange(total)
 
-    def quality(method: str, rows: IntArray, other: bool) -> FloatArray:
-        part = Simulations(sims.sizes[rows], sims.accuracy[rows])
-        if method == "same_round":
-            return same_round(part)[0]
-        return fit_aam(part, sigmoid=FITS[method], seed=seed + OTHER_SEED * other).quality
+    def ranked(method: str, *parts: Ints) -> float:
+        first, second = (
+            same_round(_some(sims, rows))[0]
+            if method == "same_round"
+            else fit_aam(_some(sims, rows), sigmoid=FITS[method], seed=other).quality
+            for rows, other in zip(parts, (seed, seed + OTHER_SEED), strict=True)
+        )
+        return agreement(first, second)
 
     found = {}
     for method in (*FITS, "same_round"):
         rng = Streams(seed).generator("fedccea", "splits")  # the same parts for all
         end = "" if method == "fedccea" else f".{method}"
-
-        def ranked(first: IntArray, second: IntArray, method: str = method) -> float:
-            return agreement(quality(method, first, False), quality(method, second, True))
-
         for share in (0.1, 0.25, 0.5):
             some = min(
                 max(fedccea.fewest_simulations(clients, rounds), round(share * total)), total // 2
             )
             orders = [rng.permutation(total) for _ in range(splits)]
-            ranks = [ranked(order[:some], order[some : 2 * some]) for order in orders]
+            ranks = [ranked(method, order[:some], order[some : 2 * some]) for order in orders]
             found[f"rank.{share:g}{end}"] = float(np.mean(ranks))
             found[f"spread.{share:g}{end}"] = float(np.std(ranks, ddof=1))
         if method in FITS:
-            found[f"rank.seeds{end}"] = ranked(everybody, everybody)
+            found[f"rank.seeds{end}"] = ranked(method, everybody, everybody)
     return found
 
 
@@ -398,7 +397,7 @@ def unseen(sims: Simulations, seed: int) -> dict[str, float]:
     errors = dict.fromkeys(("mean", *FITS, "same_round"), 0.0)
     for k in range(FOLDS):
         out = fold == k
-        part = Simulations(x[~out], y[~out])
+        part = _some(sims, ~out)
         mean = part.accuracy.mean(axis=0)
         line = mean + (x[out] - part.sizes.mean(axis=0)) @ same_round(part)[0]
         guesses = {"mean": mean, "same_round": line}
@@ -412,7 +411,7 @@ def unseen(sims: Simulations, seed: int) -> dict[str, float]:
     return {f"unseen.{m}": 1 - e / least if least > 0 else float("nan") for m, e in errors.items()}
 
 
-def misses(sims: Simulations, fit: Fit) -> dict[str, FloatArray]:
+def misses(sims: Simulations, fit: Fit) -> dict[str, Floats]:
     """Approximated less true accuracy by round, in points: 5%, 50% and 95% quantiles (Figure 7)."""
     quantiles = np.quantile(100 * (fit.predicted - sims.accuracy), (0.05, 0.5, 0.95), axis=0)
     return dict(zip(("low", "middle", "high"), quantiles, strict=True))

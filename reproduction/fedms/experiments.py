@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 from reproduction import common
-from reproduction.common import blocks
+from reproduction.common import blocks, product
 
 PAPER_METHODS = ("fedavg", "fedprox", "poc", "fedemd", "s-fedavg", "greedyfed", "fedms")
 VARIANTS = ("fedms-printed", "fedms-fraction", "fedms-kept")
@@ -73,6 +72,15 @@ class Setting(common.Setting):
     def everybody(self) -> int:
         """All clients, with those that misbehave."""
         return self.clients + len(KINDS) * self.adversaries
+
+    @property
+    def groups(self) -> dict[str, range]:
+        """Who is of each kind: Mavericks first, then other honest clients, then each of KINDS."""
+        groups = {"maverick": range(self.mavericks), "honest": range(self.mavericks, self.clients)}
+        for j, kind in enumerate(KINDS if self.adversaries else ()):
+            first = self.clients + j * self.adversaries
+            groups[kind] = range(first, first + self.adversaries)
+        return groups
 
 
 _MNIST = Setting("fedavg", "mnist", "mnist", "dir10")
@@ -195,15 +203,12 @@ def tuning(profile: str) -> list[Setting]:
     """Every method at every point of its grid and every learning rate, Mavericks + Dir(1)."""
     base = tuned(replace(SCALES[profile].usual(), scenario="dir1"))
     grids = [
-        replace(base, method=method, lr=lr, **dict(zip(grid, point, strict=True)))
+        s
         for lr in RATES
         for method, grid in GRIDS.items()
-        for point in product(*grid.values())
+        for s in product(replace(base, method=method, lr=lr), **grid)
     ]
-    own = [
-        replace(base, method="fedms", lr=lr, temperature=t) for lr in RATES for t in TEMPERATURES
-    ]
-    return grids + own
+    return grids + product(replace(base, method="fedms"), lr=RATES, temperature=TEMPERATURES)
 
 
 def five_clients(profile: str) -> list[Setting]:

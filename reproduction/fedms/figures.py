@@ -31,13 +31,21 @@ def corners(e: Evaluation) -> Picture:
     axis.set_axis_off()
     axis.set(xlim=(-0.45, 2.45), ylim=(-0.3, 1.6))
     blind, scored = {1, 3, 6, 8}, {2, 5, 7, 9}
-    for place, method, title, asked, averaged in (
+    for (x, y), method, title, asked, averaged in (
         ((0, 0), "fedavg", "FedAvg", blind, blind),
         ((2, 0), "uniform-coreset", "drawn blindly, coreset averaged", blind, {3, 6}),
         ((0, 1.35), "fedms-printed", "drawn by score, all averaged", scored, scored),
         ((2, 1.35), "fedms", "FedMS", scored, {5, 9}),
     ):
-        _corner(axis, place, f"{e.pooled[method].mean():.1f}%", title, asked, averaged)
+        for k in range(10):  # who is asked, and who is averaged
+            colour = plots.PALETTE[0 if k == 9 else 1] if k in asked else plots.INK
+            face = colour if k in averaged else "none"
+            shape, size = ("*", 12) if k == 9 else ("o", 7)
+            look = {"markersize": size, "alpha": 1 if k in asked else 0.4}
+            axis.plot(x + 0.075 * (k - 4.5), y, shape, color=colour, markerfacecolor=face, **look)
+        axis.text(x, y + 0.1, title, fontsize=10, weight="bold", ha="center", color=plots.INK)
+        reached = f"{e.pooled[method].mean():.1f}%"
+        axis.text(x, y - 0.17, reached, fontsize=13, ha="center", color=plots.INK)
     for start, end, at, name in (
         ((0, 0.25), (0, 1.12), (-0.22, 0.68), "score"),
         ((0.45, 0), (1.55, 0), (1, 0.15), "coreset"),
@@ -45,32 +53,12 @@ def corners(e: Evaluation) -> Picture:
         ((0.45, 1.35), (1.55, 1.35), (1, 1.5), "beside-score"),
         ((0.3, 0.25), (1.7, 1.12), (1.2, 0.55), "both"),
     ):
-        look = {"arrowstyle": "->", "color": plots.INK, "linewidth": 1.4}
-        axis.annotate("", end, start, arrowprops=look)
+        arrow = {"arrowstyle": "->", "color": plots.INK, "linewidth": 1.4}
+        axis.annotate("", end, start, arrowprops=arrow)
         i = gains[name]
         words = f"{i.mean:+.1f}\n[{i.low:.1f}, {i.high:.1f}]".replace("-", "−")
         axis.text(*at, words, ha="center", va="center", fontsize=8.5, color=plots.INK)
     return picture
-
-
-def _corner(
-    axis: Any,
-    place: tuple[float, float],
-    reached: str,
-    title: str,
-    asked: set[int],
-    averaged: set[int],
-) -> None:
-    """Draw ten clients, who is asked, who is averaged, and what comes out."""
-    x, y = place
-    for i in range(10):
-        colour = plots.PALETTE[0 if i == 9 else 1] if i in asked else plots.INK
-        face = colour if i in averaged else "none"
-        shape, size = ("*", 12) if i == 9 else ("o", 7)
-        look = {"markersize": size, "alpha": 1 if i in asked else 0.4}
-        axis.plot(x + 0.075 * (i - 4.5), y, shape, color=colour, markerfacecolor=face, **look)
-    axis.text(x, y + 0.1, title, fontsize=10, weight="bold", ha="center", color=plots.INK)
-    axis.text(x, y - 0.17, reached, fontsize=13, ha="center", color=plots.INK)
 
 
 def who_holds_what(e: Evaluation) -> Picture:

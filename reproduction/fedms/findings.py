@@ -16,18 +16,9 @@ import pandas as pd
 
 from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
 from reproduction import overviews
-from reproduction.claims import load_claims
-from reproduction.fedms.experiments import (
-    CHANGES,
-    KINDS,
-    PAPER_METHODS,
-    READINGS,
-    SCALES,
-    SCENARIOS,
-)
+from reproduction.fedms.experiments import CHANGES, KINDS, SCALES, SCENARIOS
 from reproduction.overviews import by_method, by_metric, lead, told, view, where
-from reproduction.records import Store
-from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED, UNJUDGED, join
+from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED
 
 Numbers = dict[str, Interval]
 
@@ -227,21 +218,6 @@ def printed_gain(e: Evaluation) -> float:
     return float(np.subtract(ours, theirs).mean())
 
 
-def main_claims(e: Evaluation) -> dict[str, tuple[str, str, str]]:
-    """Name the main claims: by claim its words, the paper's number, and ours."""
-    both, rates = lead(e.pooled, *EDGES["both"]), e.rates("fedms")
-    words = "accuracy of FedMS minus FedAvg's, points"
-    found = {"fedms.p1.mnist.vs-fedavg": (words, f"{printed_gain(e):.1f}", both.text(1))}
-    bounds = {"maverick": "a Maverick: at least 50%"}
-    bounds |= {kind: f"a client with {words}: at most 2.5%" for kind, words in KIND_LABELS.items()}
-    for kind, words in bounds.items():
-        claim = "fedms.mavericks" if kind == "maverick" else f"fedms.suppressed.{kind}"
-        printed = f"in words; {e.claims.paper[f'fedms.t2.{kind}.fedms']}"
-        ours = bounded_interval(rates[kind], 0, 100).text(1)
-        found[claim] = (f"rounds of {words}", printed, ours)
-    return found
-
-
 def table1(e: Evaluation, methods: tuple[str, ...]) -> pd.DataFrame:
     """Accuracy on MNIST beside the paper's, by scenario and method."""
     ours, paper = {}, {}
@@ -261,50 +237,6 @@ def table2(e: Evaluation, methods: tuple[str, ...]) -> pd.DataFrame:
             ours[title, LABELS[method]] = bounded_interval(e.rates(method)[kind], 0, 100)
             paper[title, LABELS[method]] = e.printed(f"t2.{kind}.{method}")
     return overviews.intervals(ours, paper)
-
-
-def means(frame: pd.DataFrame, metric: str, least: float = 0, most: float = 100) -> pd.DataFrame:
-    """Write the mean of a metric with its interval, a row per method, a column per scenario."""
-    cells = frame[frame.metric == metric].groupby(["method", "scenario"]).value
-    text = cells.apply(lambda x: bounded_interval(x, least, most).text(1)).unstack()
-    text = text.loc[[m for m in LABELS if m in text.index], list(SCENARIOS)]
-    return text.rename(index=LABELS).rename_axis(index=None, columns=None)
-
-
-def reading_name(local: str, owned: float) -> str:
-    """Say in words how "5 local rounds" and a Maverick's data are read."""
-    share = "its whole class" if owned == 1 else f"{owned:.0%} of its class"
-    return f"5 {local}, a Maverick owns {share}"
-
-
-def readings(store: Store) -> pd.DataFrame:
-    """Judge Table 1 on MNIST under every reading that is on record."""
-    claims = load_claims("fedms")
-    places = [{**c.place, "claim": c.id} for c in claims.claims]
-    asked = pd.DataFrame([p for p in places if p.get("table") == "t1" and p["dataset"] == "mnist"])
-    rows: dict[str, dict[str, Any]] = {}
-    distances: dict[str, Any] = {}
-    for local, owned in READINGS:
-        changed = replace(claims, protocol={**claims.protocol, "local": local, "owned": owned})
-        verdicts = join(changed, store)[["claim", "paper", "mean", "verdict"]]
-        cells = asked.merge(verdicts[~verdicts.verdict.isin(UNJUDGED)], on="claim")
-        cells = cells.set_index(["scenario", "row"])
-        if cells.empty:
-            continue
-        name = reading_name(local, owned)
-        off = distances[name] = (cells["mean"] - cells.paper.astype(float)).abs()
-        whole = cells["mean"].unstack().reindex(columns=PAPER_METHODS).dropna()
-        first = sum(line.idxmax() == "fedms" for _, line in whole.iterrows())
-        rows[name] = {
-            "cells": len(cells),
-            "mean distance": off.mean(),
-            "within 3 points": int((off <= 3).sum()),
-            "reproduced": int((cells.verdict == REPRODUCED).sum()),
-            "FedMS first": f"{first} of {len(whole)}" if len(whole) else "–",
-        }
-    table, common = overviews.table(rows), pd.DataFrame(distances).dropna()
-    table.insert(2, f"on the {len(common)} common cells", common.mean())
-    return table
 
 
 def study(e: Evaluation) -> pd.DataFrame:
@@ -338,23 +270,3 @@ def best_on_validation(frame: pd.DataFrame, method: str) -> tuple[dict[str, floa
     best = (shared if shared.shape[1] else seen).mean(axis=1).round(9).idxmax()  # ties: the first
     chosen = dict(zip(varied, best if isinstance(best, tuple) else (best,), strict=True))
     return chosen, overviews.where(mine, **chosen)
-
-
-def tuned_on_validation(frame: pd.DataFrame) -> pd.DataFrame:
-    """Choose every method's hyper-parameters by mean validation accuracy, and test those.
-
-    ``inside``: the chosen rate is neither end of those tried.
-    """
-    rows = {}
-    for method in (m for m in LABELS if m in set(frame.method)):
-        chosen, there = best_on_validation(frame, method)
-        mine = where(frame, method=method)
-        tested = bounded_interval(where(there, metric="accuracy").value, 0, 100)
-        rows[LABELS[method]] = {
-            "points": len(mine[list(chosen)].drop_duplicates()),
-            "chosen": ", ".join(f"{f} {v:g}" for f, v in chosen.items()),
-            "inside": "yes" if mine.lr.min() < there.lr.iloc[0] < mine.lr.max() else "no",
-            "seeds": tested.n,
-            "test accuracy": tested.text(1),
-        }
-    return overviews.table(rows)

@@ -7,7 +7,7 @@ the scores cannot change what they see.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal
@@ -47,8 +47,8 @@ def adversaries_of(s: Setting, n_classes: int) -> dict[int, Transform | UpdateAt
         adversaries.LabelFlip(n_classes), adversaries.RandomData(n_classes),
         adversaries.RandomUpdate(), adversaries.FreeRider(),
     )  # fmt: skip
-    ids = np.arange(s.clients, s.everybody).reshape(len(KINDS), s.adversaries)
-    return {int(i): part for part, group in zip(parts, ids, strict=True) for i in group}
+    who = dict(zip(KINDS, parts, strict=True))
+    return {i: part for kind, part in who.items() for i in s.groups[kind]}
 
 
 def fedms(s: Setting) -> method.FedMS:
@@ -196,16 +196,6 @@ def reward_probe(s: Setting) -> Probe:
     return probe
 
 
-def _rates(s: Setting, participants: np.ndarray, rounds: int) -> dict[str, float]:
-    """Percent of the rounds in which a client of each kind took part, mean over its kind."""
-    counts = np.bincount(participants, minlength=s.everybody)
-    groups = {"maverick": slice(0, s.mavericks), "honest": slice(s.mavericks, s.clients)}
-    for j, kind in enumerate(KINDS if s.adversaries else ()):
-        first = s.clients + j * s.adversaries
-        groups[kind] = slice(first, first + s.adversaries)
-    return {f"rate.{k}": 100 * float(counts[rows].mean()) / rounds for k, rows in groups.items()}
-
-
 def _windows(rows: Any, ends: np.ndarray) -> dict[str, list[float]]:
     """Mean reward over the rounds up to each measured round since the one before; NaN if none."""
     place = np.searchsorted(ends, rows["round"].to_numpy())
@@ -214,7 +204,7 @@ def _windows(rows: Any, ends: np.ndarray) -> dict[str, list[float]]:
     return {name: means[name].tolist() for name in names}
 
 
-def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+def run_cell(cell: Cell, device: str | None, progress: bool) -> Iterator[dict[str, Any]]:
     """Run one cell: a setting on a block of seeds, in lockstep."""
     s = Setting.of(cell)
     federations = [federation(s, seed) for seed in cell.seeds]
@@ -225,7 +215,6 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     architecture = build(s.model, federations[0].input_shape, federations[0].n_classes)
     seconds = history.seconds["value"] / s.rounds / len(cell.seeds)
     assert history.models is not None
-    results = []
     for seed, f, model in zip(cell.seeds, federations, history.models, strict=True):
         rows = frame[frame.seed == seed]
         mine = clients[(clients.seed == seed) & (clients["round"] > 1)]  # the query apart
@@ -233,6 +222,8 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         test = Evaluator(architecture, f.x_test, f.y_test, "class_accuracy", device=device)
         by_class = test.utilities(model[None])[0]
         owned = maverick_classes(f, s)
+        asked = np.bincount(mine.client, minlength=s.everybody)
+        rates = {k: 100 * float(asked[ids].mean()) / (s.rounds - 1) for k, ids in s.groups.items()}
         server = Evaluator(architecture, f.x_val, f.y_val, "accuracy", device=device)
         metrics = {
             **common.accuracies(rows),
@@ -246,11 +237,11 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
             "coreset_share": float((mine.weight > 0).mean()),
             "evaluations": float(rows.evaluations.mean()),
             "value_seconds_per_round": seconds,
-            **_rates(s, mine.client.to_numpy(), s.rounds - 1),
+            # percent of the rounds in which a client of a kind took part, mean over its kind
+            **{f"rate.{kind}": rate for kind, rate in rates.items()},
         }
         series = accuracy_curve(rows) | _windows(rows, tested["round"].to_numpy())
-        results.append(common.result(seed, s.data, metrics, series, rows))
-    return results
+        yield common.result(seed, s.data, metrics, series, rows)
 
 
 @common.each_seed
@@ -291,10 +282,10 @@ def scores_of_round(r: Round, temperature: float, frequency: np.ndarray) -> pd.D
 
 
 def _watch(
-    s: Setting, cell: Cell, federations: list[Federation], device: str | None, progress: bool
+    s: Setting, made: dict[int, Federation], device: str | None, progress: bool = False
 ) -> tuple[History, pd.DataFrame]:
     """Run, and return every participant's scores as well: index seed, round and client."""
-    made, seen = dict(zip(cell.seeds, federations, strict=True)), []
+    seen = []
 
     def probe(r: Round, v: Valuation) -> dict[str, float]:
         f = made[r.streams.seed]
@@ -304,13 +295,13 @@ def _watch(
         return {}
 
     history = simulate(
-        s, federations, cell.seeds, utility="class_accuracy", probe=probe, device=device,
+        s, [*made.values()], [*made], utility="class_accuracy", probe=probe, device=device,
         progress=progress,
     )  # fmt: skip
     return history, pd.concat(seen).set_index(["seed", "round", "client"])
 
 
-def run_detection(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+def run_detection(cell: Cell, device: str | None, progress: bool) -> Iterator[dict[str, Any]]:
     """AUC of each score for each kind of misbehaviour, and for Mavericks against the rest.
 
     A client's score is its mean over its rounds.  The AUC is the share of pairs in which a
@@ -318,43 +309,36 @@ def run_detection(cell: Cell, device: str | None, progress: bool) -> list[dict[s
     client.
     """
     s = Setting.of(cell)
-    _, seen = _watch(s, cell, [federation(s, seed) for seed in cell.seeds], device, progress)
-    results = []
+    _, seen = _watch(s, {seed: federation(s, seed) for seed in cell.seeds}, device, progress)
     for seed in cell.seeds:
         metrics: dict[str, float] = {}
         for name, means in seen.loc[seed].groupby("client").mean(skipna=False).items():
             mean = means.dropna()
-
-            def of(first: int, end: int, mean: Any = mean) -> Any:
-                return mean[(mean.index >= first) & (mean.index < end)].to_numpy()
-
-            for j, kind in enumerate(KINDS):
-                first = s.clients + j * s.adversaries
-                bad = of(first, first + s.adversaries)
-                metrics[f"auc.{kind}.{name}"] = chance_above(of(0, s.clients), bad)
-            rare, others = of(0, s.mavericks), of(s.mavericks, s.clients)
-            metrics[f"auc.maverick.{name}"] = chance_above(rare, others)
-        results.append(common.result(seed, s.data, metrics))
-    return results
+            of = {kind: mean[mean.index.isin(ids)].to_numpy() for kind, ids in s.groups.items()}
+            honest = np.concatenate([of["maverick"], of["honest"]])
+            for kind in KINDS:
+                metrics[f"auc.{kind}.{name}"] = chance_above(honest, of[kind])
+            metrics[f"auc.maverick.{name}"] = chance_above(of["maverick"], of["honest"])
+        yield common.result(seed, s.data, metrics)
 
 
 def _scores(cell: Cell, device: str | None) -> dict[str, Any]:
     """Every score of every round of a golden run, of which a record of detection holds ranks."""
     s = Setting.of(cell)
-    _, seen = _watch(s, cell, [federation(s, seed) for seed in cell.seeds], device, False)
+    _, seen = _watch(s, {seed: federation(s, seed) for seed in cell.seeds}, device)
     rounds = [scores for _, scores in seen.groupby(["seed", "round"])]
     return {name: [scores[name].to_numpy() for scores in rounds] for name in map(str, seen)}
 
 
-def run_five(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+def run_five(cell: Cell, device: str | None, progress: bool) -> Iterator[dict[str, Any]]:
     """Figure 2: accuracy with and without the Maverick, and its reward by each score."""
     s = Setting.of(cell)
-    federations = [federation(s, seed) for seed in cell.seeds]
-    history, seen = _watch(s, cell, federations, device, progress)
-    kept = [replace(f, clients=(np.zeros(0, dtype=np.int64), *f.clients[1:])) for f in federations]
+    made = {seed: federation(s, seed) for seed in cell.seeds}
+    history, seen = _watch(s, made, device, progress)
+    nobody = np.zeros(0, dtype=np.int64)
+    kept = [replace(f, clients=(nobody, *f.clients[1:])) for f in made.values()]
     without = simulate(s, kept, cell.seeds, device=device, progress=progress)
     frames = [h.rounds_frame() for h in (history, without)]
-    results = []
     for seed in cell.seeds:
         mine, other = (tested_rounds(f[f.seed == seed]) for f in frames)
         metrics, series = {}, accuracy_curve(mine)
@@ -369,8 +353,7 @@ def run_five(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
                 series[f"gap.{name}"] = gaps[mine["round"].to_numpy() - 1].tolist()
         metrics["accuracy"] = series["accuracy"][-1]
         metrics["accuracy_without"] = series["without"][-1]
-        results.append(common.result(seed, s.data, metrics, series))
-    return results
+        yield common.result(seed, s.data, metrics, series)
 
 
 _SLACK = {"metrics.accuracy*": 1.0, "series.accuracy": 1.0, "series.without": 1.0}

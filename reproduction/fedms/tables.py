@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -12,14 +13,23 @@ from fedkit.intervals import bounded_interval
 from reproduction import overviews
 from reproduction.claims import load_claims
 from reproduction.fedms import figures, findings
-from reproduction.fedms.experiments import PAPER_METHODS, SCENARIOS
-from reproduction.fedms.findings import EXPERIMENTS, KIND_LABELS, LABELS, Evaluation
-from reproduction.overviews import where
+from reproduction.fedms.experiments import PAPER_METHODS, READINGS, SCENARIOS
+from reproduction.fedms.findings import KIND_LABELS, LABELS, Evaluation
+from reproduction.overviews import lead, where
 from reproduction.tables import Page, captioned
 from reproduction.tables import main_claims as claims_in_words
+from reproduction.verdicts import REPRODUCED, UNJUDGED, join
 
-PAGE = Page(Evaluation, findings.LABELS)
+PAGE = Page(Evaluation, LABELS)
 every = PAGE.every
+
+
+def _means(frame: pd.DataFrame, metric: str, least: float = 0, most: float = 100) -> pd.DataFrame:
+    """Write the mean of a metric with its interval, a row per method, a column per scenario."""
+    cells = frame[frame.metric == metric].groupby(["method", "scenario"]).value
+    text = cells.apply(lambda x: bounded_interval(x, least, most).text(1)).unstack()
+    text = text.loc[[m for m in LABELS if m in text.index], list(SCENARIOS)]
+    return text.rename(index=LABELS).rename_axis(index=None, columns=None)
 
 
 @captioned(cards=True)
@@ -28,7 +38,17 @@ def main_claims(e: Evaluation) -> Any:
     settings. Rates are percent of the rounds (MNIST, Dir(0.1), eight bad clients), judged by the
     bound in the row.{marks}
     """
-    return claims_in_words(e.claims, findings.main_claims(e))
+    both, rates = lead(e.pooled, *findings.EDGES["both"]), e.rates("fedms")
+    words = "accuracy of FedMS minus FedAvg's, points"
+    told = {"fedms.p1.mnist.vs-fedavg": (words, f"{findings.printed_gain(e):.1f}", both.text(1))}
+    bounds = {"maverick": "a Maverick: at least 50%"}
+    bounds |= {kind: f"a client with {words}: at most 2.5%" for kind, words in KIND_LABELS.items()}
+    for kind, words in bounds.items():
+        claim = "fedms.mavericks" if kind == "maverick" else f"fedms.suppressed.{kind}"
+        printed = f"in words; {e.claims.paper[f'fedms.t2.{kind}.fedms']}"
+        ours = bounded_interval(rates[kind], 0, 100).text(1)
+        told[claim] = (f"rounds of {words}", printed, ours)
+    return claims_in_words(e.claims, told)
 
 
 PAGE.choices("fedms")
@@ -69,7 +89,33 @@ def readings(e: Evaluation) -> Any:
     declared three points, cells that pass the test, and scenarios in which FedMS comes first of the
     paper's methods, of those with all seven.
     """
-    return findings.readings(e.store)
+    claims = load_claims("fedms")
+    places = [{**c.place, "claim": c.id} for c in claims.claims]
+    asked = pd.DataFrame([p for p in places if p.get("table") == "t1" and p["dataset"] == "mnist"])
+    rows: dict[str, dict[str, Any]] = {}
+    distances: dict[str, Any] = {}
+    for local, owned in READINGS:
+        changed = replace(claims, protocol={**claims.protocol, "local": local, "owned": owned})
+        verdicts = join(changed, e.store)[["claim", "paper", "mean", "verdict"]]
+        cells = asked.merge(verdicts[~verdicts.verdict.isin(UNJUDGED)], on="claim")
+        cells = cells.set_index(["scenario", "row"])
+        if cells.empty:
+            continue
+        share = "its whole class" if owned == 1 else f"{owned:.0%} of its class"
+        name = f"5 {local}, a Maverick owns {share}"
+        off = distances[name] = (cells["mean"] - cells.paper.astype(float)).abs()
+        whole = cells["mean"].unstack().reindex(columns=PAPER_METHODS).dropna()
+        first = sum(line.idxmax() == "fedms" for _, line in whole.iterrows())
+        rows[name] = {
+            "cells": len(cells),
+            "mean distance": off.mean(),
+            "within 3 points": int((off <= 3).sum()),
+            "reproduced": int((cells.verdict == REPRODUCED).sum()),
+            "FedMS first": f"{first} of {len(whole)}" if len(whole) else "–",
+        }
+    table, common = overviews.table(rows), pd.DataFrame(distances).dropna()
+    table.insert(2, f"on the {len(common)} common cells", common.mean())
+    return table
 
 
 @PAGE.table("What is on record")
@@ -79,7 +125,7 @@ def on_record(e: Evaluation) -> Any:
     Table 1.
     """
     place = ["experiment", "dataset", "local_rounds", "local", "owned"]
-    frame = pd.concat(map(e.frame, EXPERIMENTS))
+    frame = pd.concat(map(e.frame, findings.EXPERIMENTS))
     seeds = frame.groupby([*place, "method", "scenario"], sort=False).seed.nunique()
     shown = seeds.groupby(place, sort=False).agg(rows="size", fewest="min", most="max")
     shown.index = ["{}, {}, {} {}, owns {:.0%}".format(*at) for at in shown.index]
@@ -99,7 +145,7 @@ def on_rare_classes(e: Evaluation) -> Any:
     """The same runs: test accuracy in percent on the Mavericks' classes alone, with 95%
     intervals over seeds.
     """
-    return findings.means(e.mnist, "accuracy_maverick_classes")
+    return _means(e.mnist, "accuracy_maverick_classes")
 
 
 PAGE.add(
@@ -120,7 +166,7 @@ def reward_gaps(e: Evaluation) -> Any:
     theirs, in points with 95% intervals over the seeds; an interval that holds zero leaves the sign
     open. They are not corrected for their number.
     """
-    return findings.means(e.mnist.dropna(subset="value"), "reward_gap", -np.inf, np.inf)
+    return _means(e.mnist.dropna(subset="value"), "reward_gap", -np.inf, np.inf)
 
 
 @PAGE.table(
@@ -133,7 +179,19 @@ def tuned(e: Evaluation) -> Any:
     with a 95% interval over seeds. Inside: the chosen rate is neither end of those on record;
     where it is an end, the method is not tuned yet.
     """
-    return findings.tuned_on_validation(e.frame("tuning"))
+    frame, rows = e.frame("tuning"), {}
+    for method in (m for m in LABELS if m in set(frame.method)):
+        chosen, there = findings.best_on_validation(frame, method)
+        mine = where(frame, method=method)
+        tested = bounded_interval(where(there, metric="accuracy").value, 0, 100)
+        rows[LABELS[method]] = {
+            "points": len(mine[list(chosen)].drop_duplicates()),
+            "chosen": ", ".join(f"{f} {v:g}" for f, v in chosen.items()),
+            "inside": "yes" if mine.lr.min() < there.lr.iloc[0] < mine.lr.max() else "no",
+            "seeds": tested.n,
+            "test accuracy": tested.text(1),
+        }
+    return overviews.table(rows)
 
 
 @PAGE.table(

@@ -8,14 +8,14 @@ accuracy is reported.  The rule by which one is chosen and confirmed is in the b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fedkit.checks import Floats
 from fedkit.federated.rounds import Round
 from fedkit.games.valuation import Valuation
 from fedkit.learning.evaluation import Evaluator
@@ -31,7 +31,6 @@ from reproduction.records import Cell
 if TYPE_CHECKING:
     import pandas as pd
 
-FloatArray = npt.NDArray[np.float64]
 #: printed accuracies of FedAvg, by data set, alpha and imbalance (Tables 1 and 2)
 PRINTED = {
     (data, alpha, imbalance): accuracy
@@ -57,19 +56,13 @@ def rounds_tested(rounds: int) -> list[int]:
     return sorted({*range(step, rounds + 1, step), *range(max(rounds - 9, 1), rounds + 1)})
 
 
-def class_weights(s: Setting, classes: int) -> dict[str, FloatArray]:
-    """Share of each class in the test set: all alike, and cut to the long tail of training."""
-    tail = s.imbalance ** (np.arange(classes) / (classes - 1))
-    return {"train": np.full(classes, 1 / classes), "both": tail / tail.sum()}
-
-
-def run_calibration(cell: Cell, device: Any, progress: bool) -> list[dict[str, Any]]:
+def run_calibration(cell: Cell, device: Any, progress: bool) -> Iterator[dict[str, Any]]:
     """Run FedAvg and record the accuracy of each class after :func:`rounds_tested`."""
     s = Setting.of(cell)
     tested = rounds_tested(s.rounds)
     data = dataset(s.data)
     judge: list[Evaluator] = []
-    found: dict[int, list[FloatArray]] = {seed: [] for seed in cell.seeds}
+    found: dict[int, list[Floats]] = {seed: [] for seed in cell.seeds}
 
     def probe(r: Round, valuation: Valuation) -> dict[str, float]:
         if r.index + 1 in tested:
@@ -83,30 +76,30 @@ def run_calibration(cell: Cell, device: Any, progress: bool) -> list[dict[str, A
         return {}
 
     simulate(s, cell.seeds, probe=probe, device=device, progress=progress)
-    results = []
+    cut = s.imbalance ** (np.arange(data.n_classes) / (data.n_classes - 1))
+    # share of each class in the test set: all alike, and cut to the long tail of training
+    weights = {"train": np.full(data.n_classes, 1 / data.n_classes), "both": cut / cut.sum()}
     for seed in cell.seeds:
         classes = np.array(found[seed])
         series = {"round": tested, **{f"class.{c}": column for c, column in enumerate(classes.T)}}
         metrics: dict[str, float] = {}
-        for tail, weight in class_weights(s, classes.shape[1]).items():
+        for tail, weight in weights.items():
             metrics |= {f"{tail}.{name}": x for name, x in reported(classes @ weight).items()}
-        results.append(common.result(seed, s.data, metrics, series))
-    return results
+        yield common.result(seed, s.data, metrics, series)
 
 
-def reported(curve: FloatArray) -> dict[str, float]:
+def reported(curve: Floats) -> dict[str, float]:
     """What a paper may report of the tested rounds of one run, the last ten of which are last."""
     found = zip(REPORTED, (curve[-1], curve[-10:].mean(), curve.max()), strict=True)
     return {name: float(x) for name, x in found}
 
 
-def fit(ours: Mapping[tuple[str, float, float], Sequence[float]]) -> dict[str, float]:
-    """Measure how one reading fits; `ours` has the accuracies of the seeds by cell.
+def fit(gaps: Mapping[tuple[str, float, float], float]) -> dict[str, float]:
+    """Measure how one reading fits; `gaps` has our mean minus the printed number by cell.
 
     Returns root mean squares in points: ``error`` over the cells; ``alpha`` and ``imbalance`` of
     the differences between two cells that differ in one of them alone, NaN where there are no two.
     """
-    gaps = {cell: float(np.mean(x)) - PRINTED[cell] for cell, x in ours.items()}
     found: dict[str, list[float]] = {"error": [*gaps.values()], "alpha": [], "imbalance": []}
     for a, b in combinations(gaps, 2):
         differ = [name for name, x, y in zip(("data", "alpha", "imbalance"), a, b, strict=True)
@@ -132,13 +125,12 @@ def screen(frame: pd.DataFrame) -> pd.DataFrame:
     wanted = len(parts.groupby(cells))
     rows = {}
     for reading, runs in parts.groupby(READING):
-        ours: dict[Any, list[float]] = {
-            cell: seeds.tolist() for cell, seeds in runs.groupby(cells).value
-        }
-        if len(ours) == wanted:
-            gaps = {" ".join(map(str, c)): np.mean(x) - PRINTED[c] for c, x in ours.items()}
-            seeds = min(map(len, ours.values()))
-            rows[reading] = {**fit(ours), "cells": len(ours), "seeds": seeds, **gaps}
+        ours: Any = runs.groupby(cells).value
+        gaps = {cell: float(np.mean(x)) - PRINTED[cell] for cell, x in ours}
+        if len(gaps) == wanted:
+            counted = {"cells": len(gaps), "seeds": ours.size().min()}
+            told = {" ".join(map(str, cell)): gap for cell, gap in gaps.items()}
+            rows[reading] = {**fit(gaps), **counted, **told}
     table = overviews.table(rows).rename_axis(READING)
     return table.sort_values("error")
 

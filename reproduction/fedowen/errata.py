@@ -17,15 +17,13 @@ import math
 from itertools import permutations
 
 import numpy as np
-import numpy.typing as npt
 
+from fedkit.checks import Floats
 from fedkit.games import Game, airport, all_coalitions, normalise, shapley, tabulate
 from fedkit.games.exact import beta_weights, semivalue
 
-FloatArray = npt.NDArray[np.float64]
 
-
-def level_weights(n_players: int, levels: float) -> FloatArray:
+def level_weights(n_players: int, levels: float) -> Floats:
     """Weight that Algorithm 1 without truncation gives, on average, to a marginal by its size.
 
     ``(1/Q) sum_i int_0^(i/Q) t^s (1-t)^(n-1-s) dt`` for s other clients; Q = 1 gives Shapley's.
@@ -37,7 +35,7 @@ def level_weights(n_players: int, levels: float) -> FloatArray:
     return np.asarray(OwenSampling(levels=int(levels), eta=None).weights(n_players))
 
 
-def walk_mean(game: Game, level: float, eta: float | None = None) -> tuple[FloatArray, float]:
+def walk_mean(game: Game, level: float, eta: float | None = None) -> tuple[Floats, float]:
     """Exact mean of one walk of Algorithm 1, by enumeration of its masks and orders.
 
     `level` is the inclusion probability; `eta` the tolerance of line 15.  Returns the expected

@@ -100,6 +100,11 @@ class Scale:
     imbalances: tuple[float, ...]
     seeds: tuple[int, ...]
 
+    @property
+    def hardest(self) -> list[Setting]:
+        """Every data set in its hardest column."""
+        return [replace(b, alpha=self.alphas[0], imbalance=self.imbalances[0]) for b in self.bases]
+
 
 _MNIST = Setting("fedavg", "mnist", "mnist", 0.01, 0.01)
 _DIGITS = replace(
@@ -174,24 +179,13 @@ def grid(profile: str, methods: Sequence[str], imbalance: float) -> list[Setting
     scale = SCALES[profile]
     if profile != "paper":  # the reduced profiles stand in for both tables
         imbalance = scale.imbalances[0]
-    return [
-        replace(base, method=method, alpha=alpha, imbalance=imbalance)
-        for base in scale.bases
-        for alpha in scale.alphas
-        for method in methods
-    ]
+    found = common.crossed(scale.bases, alpha=scale.alphas, method=methods)
+    return [replace(s, imbalance=imbalance) for s in found]
 
 
 def sweep(profile: str, methods: Sequence[str], name: str, values: Sequence[Any]) -> list[Setting]:
     """One field swept in the setting of section 4.3, alpha = imbalance = 0.01."""
-    scale = SCALES[profile]
-    hardest: dict[str, Any] = {"alpha": scale.alphas[0], "imbalance": scale.imbalances[0]}
-    return [
-        replace(base, method=method, **hardest, **{name: value})
-        for base in scale.bases
-        for method in methods
-        for value in values
-    ]
+    return common.crossed(SCALES[profile].hardest, method=methods, **{name: values})
 
 
 def table1(profile: str) -> list[Setting]:
@@ -253,8 +247,6 @@ def round_errors(profile: str) -> list[Setting]:
 
 def readings(profile: str) -> list[Setting]:
     """Rows that read the text otherwise, in the two columns of section 4.3's setting."""
-    scale = SCALES[profile]
-    here: dict[str, Any] = {"alpha": scale.alphas[0], "imbalance": scale.imbalances[0]}
     rows: list[dict[str, Any]] = [
         *({"method": method} for method in ("fedowen-eq11", "banzhaf-rescaled")),
         *({"method": "weightedshap", "beta": a, "beta_second": b} for a, b in BETAS),
@@ -263,8 +255,8 @@ def readings(profile: str) -> list[Setting]:
         *({"method": method, "tail": "both"} for method in ("fedavg", "fedowen")),
     ]  # fmt: skip
     return [
-        replace(base, **here, **row)
-        for base in scale.bases
+        replace(base, **row)
+        for base in SCALES[profile].hardest
         if base.dataset in ("digits", "mnist", "fashionmnist")
         for row in rows
     ]
@@ -282,14 +274,9 @@ def classwise(profile: str) -> list[Setting]:
 def reduced(profile: str) -> list[Setting]:
     """Columns with other data (letters for FEMNIST), another model (LeNet) or fewer rounds."""
     base = SCALES[profile].bases[0]
-    if profile == "smoke":
-        return [replace(base, method=m, alpha=0.1, imbalance=0.1, rounds=10)
-                for m in REDUCED_METHODS]  # fmt: skip
-    return [
-        replace(base, method=m, alpha=0.1, **changes)
-        for changes in REDUCED
-        for m in REDUCED_METHODS
-    ]
+    smoke: dict[str, Any] = {"imbalance": 0.1, "rounds": 10}
+    changed = [replace(base, alpha=0.1, **x) for x in ((smoke,) if profile == "smoke" else REDUCED)]
+    return common.crossed(changed, method=REDUCED_METHODS)
 
 
 def calibration(profile: str) -> list[Setting]:
@@ -312,10 +299,9 @@ def confirmation(profile: str) -> list[Setting]:
 def declared(profile: str) -> list[Setting]:
     """Tables 1 and 2 in the reading that the calibration declares and its other cells confirm."""
     rows = (*PAPER_METHODS, "fedowen-eq11", *CONTROLS)
-    imbalances = SCALES[profile].imbalances
     return [
         replace(s, **DECLARED, exact_every=0, evaluate_every=1)  # it reports its last ten rounds
-        for imbalance in imbalances
+        for imbalance in SCALES[profile].imbalances
         for s in grid(profile, rows, imbalance)
         if s.dataset in ("digits", "mnist", "fashionmnist")
     ]

@@ -95,17 +95,6 @@ def pooled(table: pd.DataFrame) -> Any:
     return whole[[m for m in LABELS if m in whole]]
 
 
-def column_by_column(table: pd.DataFrame) -> dict[str, dict[str, Interval]]:
-    """FedOwen's lead over each of :data:`AGAINST`, by column and over all."""
-    parts = {f"{SETS[str(d)]}, Dirichlet {a:g}": part.droplevel([0, 1])
-             for (d, a), part in table.groupby(_PLACE)}  # fmt: skip
-    parts["mean of all"] = pooled(table)
-    return {
-        f"over {words}": {name: lead(part, "fedowen", m) for name, part in parts.items()}
-        for m, words in AGAINST.items()
-    }
-
-
 def halves(e: Evaluation, imbalance: float) -> Numbers:
     """What the two uses of values are worth: selecting, and weighting with random clients."""
     mean = pooled(e.table1 if imbalance == 0.01 else e.table2).drop(
@@ -221,30 +210,6 @@ def sensitivity(e: Evaluation) -> pd.DataFrame:
             line = f"{name} = {value}" if name else "our choice"
             rows[line] = lead(by_method(group), "fedowen", "fedavg")
     return overviews.intervals(rows)
-
-
-def main_claims(e: Evaluation) -> dict[str, tuple[str, str, str]]:
-    """Name the main claims: by claim its words, the paper's number, and ours."""
-    column = f"{COLUMN['dataset']}.a{COLUMN['alpha']:g}"
-    best = e.ours("gain.relative.best").mean
-    words = {
-        "unbiased": "Algorithm 1 is unbiased (error of its mean, an airport game of four)",
-        "gain.share.worst": "up to 23% over baselines: over the worst, in percent of FedOwen's own "
-        f"accuracy (over the best at most {best:.1f}%); arithmetic on the printed tables",
-        "p1.mnist.vs-fedavg": "points over FedAvg, MNIST, three settings",
-        "p1.fashionmnist.vs-fedavg": "points over FedAvg, FashionMNIST, three settings",
-        "p1.mnist.vs-banzhaf": "points over Data Banzhaf, MNIST, three settings",
-        "p1.fashionmnist.vs-banzhaf": "points over Data Banzhaf, FashionMNIST, three settings",
-        "p1.mnist.vs-shapfed": "points over ShapFed-WA, MNIST, three settings",
-        f"o3.{column}.vs-no-adaptive-0.01": "points by selecting by value (Table 3)",
-    }
-    printed = e.claims.paper.map(lambda x: x if isinstance(x, str) else "–")
-    return {
-        f"fedowen.{name}": (
-            said, printed[f"fedowen.{name}"], e.ours(name).text(2 if name == "unbiased" else 1)
-        )
-        for name, said in words.items()
-    }  # fmt: skip
 
 
 def error_table(e: Evaluation) -> Any:

@@ -7,15 +7,15 @@ Figures 2 and 6 to 10 are the series of Tables 1 and 2; Figures 3 and 4 are swee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedkit import estimators as sampling
+from fedkit.checks import Ints
 from fedkit.estimators import Estimator, PermutationSampling, estimate_many
 from fedkit.federated import policies
 from fedkit.federated.federation import Federation, make_federation
@@ -38,9 +38,6 @@ from reproduction.fedowen.experiments import RANDOM_SELECTION, TINY, Setting
 from reproduction.golden import Tiny, trace
 from reproduction.plugins import is_plugin
 from reproduction.records import Cell
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 
 def estimators(s: Setting) -> dict[str, Estimator]:
@@ -87,14 +84,10 @@ def strategy(s: Setting) -> Strategy:
         "fedowen-eq11": replace(ours, value=estimated(OwenTwins(levels=s.levels))),
         "banzhaf-rescaled": replace(ours, value=_Doubled(sampled["banzhaf"])),
         "shapfed": cosine,
-        "shapfed-proportional": replace(
-            cosine, aggregate=policies.Proportional()
-        ),  # Algorithm 7, line 2
+        "shapfed-proportional": replace(cosine, aggregate=policies.Proportional()),  # its line 2
         "exact": replace(ours, value=policies.Exact(s.normalised, s.no_gain)),
         "random-values": replace(ours, value=policies.RandomValues()),
-        "uniform": replace(
-            at_random, value=policies.NoValue(), aggregate=policies.UniformWeights()
-        ),
+        "uniform": replace(blind, aggregate=policies.UniformWeights()),
         "size-values": replace(ours, value=policies.SizeAsValue()),
         given.DEALT: replace(ours, value=policies.ShuffledValues(sampled["fedowen"])),
     }
@@ -157,7 +150,7 @@ def _probe(s: Setting, measured: bool) -> Probe:
     return probe
 
 
-def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+def run_cell(cell: Cell, device: str | None, progress: bool) -> Iterator[dict[str, Any]]:
     """Run one cell: a setting on a block of seeds, in lockstep."""
     s = Setting.of(cell)
     # Exact values take as long as all estimates of a run.  They change nothing in it, so outside
@@ -165,8 +158,9 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     probe = _probe(s, cell.experiment == "table1" or min(cell.seeds) < given.BLOCK)
     history = simulate(s, cell.seeds, probe=probe, device=device, progress=progress)
     frame, clients = history.rounds_frame(), history.clients_frame()
+    # gainless: share of rounds with v(N) <= v(empty)
+    measured = ("error", "correlation", "gainless", "evaluations", "calls")
     seconds = history.seconds["value"] / s.rounds / len(cell.seeds)
-    results = []
     for seed in cell.seeds:
         rows, mine = frame[frame.seed == seed], clients[clients.seed == seed]
         share = mine.client.value_counts(normalize=True)
@@ -174,26 +168,21 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
         squares = mine.weight.pow(2).groupby(mine["round"]).sum()
         metrics = {
             **accuracies(rows),
-            "error": float(rows.error.mean()),
-            "correlation": float(rows.correlation.mean()),
-            "gainless": float(rows.gainless.mean()),  # share of rounds with v(N) <= v(empty)
-            "evaluations": float(rows.evaluations.mean()),
-            "calls": float(rows.calls.mean()),
+            **{name: float(rows[name].mean()) for name in measured},
             "clients_seen": int(mine.client.nunique()),
             "effective_clients": float(1 / (share**2).sum()),
             "weight_ratio": float((weight.max() / weight.min().clip(lower=1e-12)).median()),
             "effective_participants": float((1 / squares).mean()),
             "value_seconds_per_round": seconds,
         }
-        results.append(common.result(seed, s.data, metrics, accuracy_curve(rows), rows))
-    return results
+        yield common.result(seed, s.data, metrics, accuracy_curve(rows), rows)
 
 
 #: of one table by each estimator
 ESTIMATES = 50
 
 
-def run_round_errors(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+def run_round_errors(cell: Cell, device: str | None, progress: bool) -> Iterator[dict[str, Any]]:
     """Value the same rounds with every estimator, `ESTIMATES` times, against their exact values."""
     s = Setting.of(cell)
     tables: dict[int, list[Game]] = {seed: [] for seed in cell.seeds}
@@ -204,7 +193,6 @@ def run_round_errors(cell: Cell, device: str | None, progress: bool) -> list[dic
         return {}
 
     simulate(s, cell.seeds, probe=probe, device=device, progress=progress)
-    results = []
     for seed in cell.seeds:
         metrics: dict[str, float] = {}
         for method, estimator in estimators(s).items():
@@ -212,8 +200,7 @@ def run_round_errors(cell: Cell, device: str | None, progress: bool) -> list[dic
                       for t, g in enumerate(tables[seed])]  # fmt: skip
             for name in ("error", "correlation", "same_best"):
                 metrics[f"{name}.{method}"] = float(np.nanmean([x[name] for x in scores]))
-        results.append(common.result(seed, s.data, metrics, {}))
-    return results
+        yield common.result(seed, s.data, metrics, {})
 
 
 def _agreement(game: Game, estimator: Estimator, s: Setting, streams: Streams) -> dict[str, float]:
@@ -233,17 +220,7 @@ def _agreement(game: Game, estimator: Estimator, s: Setting, streams: Streams) -
     }
 
 
-@dataclass(frozen=True)
-class _Redrawn:
-    """A selection with other draws: the yardstick for what another rule changes."""
-
-    rule: Select
-
-    def __call__(self, table: ClientTable, k: int, rng: np.random.Generator) -> IntArray:
-        return self.rule(table, k, np.random.default_rng(rng.integers(1 << 62)))
-
-
-def run_low_gain(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+def run_low_gain(cell: Cell, device: str | None, progress: bool) -> Iterator[dict[str, Any]]:
     """Run FedOwen under other scales of the bonus of clients below the floor (Algorithm 2, line 9).
 
     Metrics, by scale and for 0.1 with other draws: ``accuracy``, and ``tau``, Kendall's tau-b of
@@ -253,12 +230,16 @@ def run_low_gain(cell: Cell, device: str | None, progress: bool) -> list[dict[st
     own = strategy(s)
     rules = {f"{x:g}": EpsilonGreedy(s.epsilon, s.confidence, s.floor, x) for x in given.LOW_GAINS}
     usual, *grid_ = (f"{x:g}" for x in given.LOW_GAINS[:3])
-    selects: dict[str, Select] = {**rules, "redrawn": _Redrawn(rules[usual])}
+
+    def redrawn(table: ClientTable, k: int, rng: np.random.Generator) -> Ints:
+        """The usual rule with other draws: the yardstick for what another one changes."""
+        return rules[usual](table, k, np.random.default_rng(rng.integers(1 << 62)))
+
+    selects: dict[str, Select] = {**rules, "redrawn": redrawn}
     histories = {
         name: simulate(s, cell.seeds, replace(own, select=select), device=device, progress=progress)
         for name, select in selects.items()
     }
-    results = []
     for seed in cell.seeds:
         metrics, last = {}, {}
         for name, history in histories.items():
@@ -268,8 +249,7 @@ def run_low_gain(cell: Cell, device: str | None, progress: bool) -> list[dict[st
         for name in (*selects,)[1:]:
             metrics[f"tau.{name}"] = float(kendalls_tau(last[name], last[usual]))
         metrics["tau"] = float(np.mean([metrics[f"tau.{x}"] for x in grid_]))
-        results.append(common.result(seed, s.data, metrics))
-    return results
+        yield common.result(seed, s.data, metrics)
 
 
 def _traced(cell: Cell, device: Any) -> dict[str, Any]:

@@ -126,11 +126,8 @@ def changed(s: Setting, change: dict[str, Any]) -> Setting:
 
 def figures(profile: str) -> list[Setting]:
     """Every method; of CIFAR-10 those of the paper and the oracle."""
-    return [
-        replace(base, method=method)
-        for base in BASES[profile]
-        for method in (METHODS if base.dataset != "cifar10" else (*PAPER_METHODS, "oracle"))
-    ]
+    found = common.crossed(BASES[profile], method=METHODS)
+    return [s for s in found if s.dataset != "cifar10" or s.method in (*PAPER_METHODS, "oracle")]
 
 
 def study(profile: str) -> list[Setting]:

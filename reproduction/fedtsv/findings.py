@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -30,17 +30,6 @@ LABELS = {
     "shuffled": "control: FedTSV, shuffled",
     "random": "control: random values",
     "oracle": "oracle",
-}
-#: columns of :func:`by_method`: a metric, its digits, and the largest value that it can have
-SUMMARY = {
-    "late accuracy (%)": ("accuracy_late", 1, 100),
-    "lowest late accuracy (%)": ("accuracy_lowest_late",),
-    "change between tests (points)": ("accuracy_swing",),
-    "test loss (nats)": ("test_loss",),
-    "iid above malicious": ("auc.iid-malicious",),
-    "skewed above malicious": ("auc.skewed-malicious",),
-    "iid above skewed": ("auc.iid-skewed",),
-    "weight of malicious (%)": ("weight_malicious",),
 }
 #: late accuracy of every method of the study, and how scores tell clients apart: each is a metric,
 #: a method, its digits, and the largest value it can have
@@ -82,49 +71,12 @@ def over_rounds(
     return wide.reset_index().assign(method=lambda rows: rows.method.map(LABELS))
 
 
-def zero_weight(series: pd.DataFrame) -> dict[str, Interval]:
-    """Percent of the clients of each kind whose final weight by a method, Eq. 13, is zero.
-
-    With 95% t-intervals over the seeds; where all clients of a kind have the weight zero, or none
-    has, in every seed, the exact interval of so many clients.
-    """
-    part = series[series.series.isin(["weight", "kind"])]
-    wide = part.pivot(index=["seed", "index"], columns="series", values="value")
-    cuts = {}
-    for k, kind in enumerate(KINDS):
-        zero = 100.0 * (wide.weight[wide.kind == k] == 0)
-        shares = zero if zero.nunique() == 1 else zero.groupby("seed").mean()
-        cuts[kind] = bounded_interval(shares, 0, 100)
-    return cuts
-
-
 def under(frame: pd.DataFrame, change: str, profile: str = "paper") -> pd.DataFrame:
     """Keep the records (or series) of one of the study's CHANGES; each of them once."""
     setting = changed(BASES[profile][0], CHANGES[change])
     part = overviews.alike(frame, setting, set[str]().union(*CHANGES.values()))
     place = ["metric"] if "metric" in part else ["series", "index"]
     return part.drop_duplicates(["method", "seed", *place])
-
-
-def by_method(frame: pd.DataFrame, columns: Mapping[str, tuple[Any, ...]]) -> pd.DataFrame:
-    """One row per method: means of some metrics, with an interval where digits are given."""
-    shown: dict[str, Any] = {}
-    for name, (metric, *how) in columns.items():
-        wide = overviews.by_seed(frame, LABELS, metric)
-        shown[name] = {m: text(wide[m], *how) for m in wide} if how else wide.mean()
-    return pd.DataFrame(shown).dropna(how="all").rename(index=LABELS)
-
-
-def study(e: Evaluation) -> pd.DataFrame:
-    """One row per change: how many seeds, and the columns of :data:`STUDY` as text."""
-    rows = {}
-    for name in CHANGES:
-        part = e.under(name)
-        rows[name] = {"seeds": str(part.seed.nunique())} | {
-            column: text(where(part, method=method, metric=metric).value, digits, most)
-            for column, (metric, method, digits, most) in STUDY.items()
-        }
-    return overviews.table(rows)
 
 
 FIRST = "as in Figure 1"
@@ -160,9 +112,18 @@ class Evaluation(overviews.Evaluation):
     mnist = view(lambda e: where(e.frame("figures"), dataset="mnist"))
     drawn = view(lambda e: e.series("figures", dataset="mnist"))
     both = view(lambda e: pd.concat([e.frame("study"), e.mnist]))
-    both_drawn = view(lambda e: pd.concat([e.series("study"), e.drawn]))
-    #: the study of one change at a time
-    study = view(lambda e: study(e))
+
+    @view
+    def study(self) -> pd.DataFrame:
+        """One row per change: how many seeds, and the columns of :data:`STUDY` as text."""
+        rows = {}
+        for name in CHANGES:
+            part = self.under(name)
+            rows[name] = {"seeds": str(part.seed.nunique())} | {
+                column: text(where(part, method=method, metric=metric).value, digits, most)
+                for column, (metric, method, digits, most) in STUDY.items()
+            }
+        return overviews.table(rows)
 
     @cache  # noqa: B019  (one or two evaluations in a process)
     def under(self, change: str) -> Any:
@@ -192,8 +153,20 @@ class Evaluation(overviews.Evaluation):
 
     @cache  # noqa: B019
     def weights(self, change: str) -> dict[str, Interval]:
-        """Clients of weight zero under FedTSV and a change, in percent by kind."""
-        return zero_weight(under(where(self.both_drawn, method="tsv"), change, self.records))
+        """Percent of the clients of each kind whose final weight by FedTSV, Eq. 13, is zero.
+
+        With 95% t-intervals over the seeds; where all clients of a kind have the weight zero, or
+        none has, in every seed, the exact interval of so many clients.
+        """
+        drawn = pd.concat([self.series("study"), self.drawn])
+        part = under(where(drawn, method="tsv"), change, self.records)
+        wide = part.pivot(index=["seed", "index"], columns="series", values="value")
+        cuts = {}
+        for k, kind in enumerate(KINDS):
+            zero = 100.0 * (wide.weight[wide.kind == k] == 0)
+            shares = zero if zero.nunique() == 1 else zero.groupby("seed").mean()
+            cuts[kind] = bounded_interval(shares, 0, 100)
+        return cuts
 
     def free_riders(self, method: str) -> Interval:
         """Chance in the arena that a sound client scores above a free-rider."""
@@ -279,24 +252,3 @@ def timings(e: Evaluation) -> Any:
     """Shortest seconds of all runs: a row per number of participants."""
     timed = e.frame("timings")
     return timed.pivot_table(index="participants", columns="metric", values="value", aggfunc="min")
-
-
-def timings_table(e: Evaluation) -> pd.DataFrame:
-    """Seconds per round of three ways to its values, and how far two are from the exact ones.
-
-    One row per number of participants; seconds with two digits, the Gram matrix included.
-    """
-    shortest, parts = timings(e), e.frame("timings").groupby("participants")
-    rows = {}
-    for k, wide in ((k, overviews.by_metric(part)) for k, part in parts):
-        took = {way: shortest.loc[k, f"seconds.{way}"] for way in ("exact", "sampled", "averaged")}
-        seconds = {way: f"{float(f'{x:.2g}'):g}" for way, x in took.items()}  # no exponents
-        rows[k] = {
-            "exact (s)": seconds["exact"],
-            "sampled (s)": seconds["sampled"],
-            "error of sampling": text(wide["error.sampled"], 3),
-            "size of a value": f"{wide['size'].mean():.3f}",
-            "averaging (s)": seconds["averaged"],
-            "difference of averaging": float(f"{wide['error.averaged'].max():.0e}"),
-        }
-    return overviews.table(rows)

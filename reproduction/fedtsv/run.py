@@ -6,7 +6,7 @@ methods differ in the weights of the aggregation alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
+from fedkit.checks import Floats, Ints
 from fedkit.estimators import PermutationSampling
 from fedkit.federated import policies, rounds
 from fedkit.federated.adversaries import LabelPermutation
@@ -39,8 +40,6 @@ from reproduction.golden import Tiny
 from reproduction.plugins import is_plugin
 from reproduction.records import Cell
 
-FloatArray = npt.NDArray[np.float64]
-
 
 def strategy(s: Setting) -> Strategy:
     """Return the strategy of a setting; a method from outside, ``package:Name``, may be one."""
@@ -54,11 +53,7 @@ def strategy(s: Setting) -> Strategy:
         "tsv": (exact, follow, total),
         "tsv-sampled": (sampled, follow, total),
         "loo": (policies.LeaveOneOut(), follow, total),
-        "loo-loss": (
-            policies.LeaveOneOut(),
-            follow,
-            total,
-        ),  # its plan has the other utility
+        "loo-loss": (policies.LeaveOneOut(), follow, total),  # its plan has the other utility
         "cgsv": (cosine(), follow, running),
         "cgsv-game": (cosine(exact=True), follow, running),
         "cgsv-raw": (cosine(normalised=False), follow, running),
@@ -160,7 +155,7 @@ class _Watch:
     still.
     """
 
-    def __init__(self, rule: rounds.Aggregate, kinds: npt.NDArray[np.int64]) -> None:
+    def __init__(self, rule: rounds.Aggregate, kinds: Ints) -> None:
         self.rule, self.kinds, self.tables = rule, kinds, dict[int, ClientTable]()
         self.notes: dict[int, list[dict[str, float]]] = {}
 
@@ -189,7 +184,7 @@ def _mean(x: npt.NDArray[Any]) -> float:
     return float(x.mean()) if len(x) else float("nan")
 
 
-def final_weights(s: Setting, table: ClientTable) -> FloatArray:
+def final_weights(s: Setting, table: ClientTable) -> Floats:
     """Weights of all clients after the last round: max(c, 0) over its sum (Figure 2)."""
     positive = np.maximum(table.values, 0.0)
     if s.method == "oracle":
@@ -228,7 +223,7 @@ def round_metrics(s: Setting, clients: pd.DataFrame, notes: pd.DataFrame) -> dic
     return metrics
 
 
-def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, Any]]:
+def run_cell(cell: Cell, device: str | None, progress: bool) -> Iterator[dict[str, Any]]:
     """Run one cell: a setting on a block of seeds, in lockstep."""
     s = Setting.of(cell)
     federations = [federation(s, seed) for seed in cell.seeds]
@@ -242,7 +237,6 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
     frame, clients = history.rounds_frame(), history.clients_frame()
     seconds = {k: v / s.rounds / len(cell.seeds) for k, v in history.seconds.items()}
     kinds = {kind: s.kinds() == j for j, kind in enumerate(KINDS)}
-    results = []
     for seed in cell.seeds:
         table, notes = watch.tables[seed], pd.DataFrame(watch.notes[seed])
         mine = frame[frame.seed == seed]
@@ -276,8 +270,7 @@ def run_cell(cell: Cell, device: str | None, progress: bool) -> list[dict[str, A
             "weight": (100 * weights).tolist(),
             "kind": s.kinds().tolist(),
         }
-        results.append(common.result(seed, s.data, metrics, series, mine))
-    return results
+        yield common.result(seed, s.data, metrics, series, mine)
 
 
 def _losses(s: Setting, federations: dict[int, Federation], device: str | None) -> Probe:

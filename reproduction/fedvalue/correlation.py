@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from fedkit.checks import Floats, Ints
 from fedkit.datasets import load_table
 from fedkit.estimators import PermutationSampling
 from fedkit.extras import need
@@ -27,30 +28,20 @@ from fedkit.fedvalue.shap import MODELS, ensemble, explain, party_values, train
 from fedkit.streams import Streams
 from reproduction.common import each_seed, experiment, identity
 from reproduction.fedvalue import experiments as given
-from reproduction.fedvalue.experiments import (
-    CONTROLS,
-    ESTIMATES,
-    EXACT,
-    THRESHOLDS,
-    Approximation,
-    Setting,
-)
+from reproduction.fedvalue.experiments import Approximation, Setting
 from reproduction.golden import Tiny
 from reproduction.records import Cell
-
-Floats = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 table = lru_cache(maxsize=2)(load_table)  # read once
 
 
 @lru_cache(maxsize=2)
-def binned(name: str, bins: int) -> Codes:
+def binned(name: str, bins: int) -> Ints:
     """Return all rows of a table in bins of equal width, ``int64[n, f]``."""
     return discretise(table(name).x, bins, discrete=table(name).discrete.tolist())
 
 
-def split(s: Setting, seed: int, index: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split(s: Setting, seed: int, index: int) -> tuple[Ints, Ints]:
     """Return the rows of the sample and the rest, which tests; the same for all features."""
     rows = len(table(s.dataset).y)
     order = Streams(seed).generator("fedvalue", "sample", index).permutation(rows)
@@ -58,7 +49,7 @@ def split(s: Setting, seed: int, index: int) -> tuple[NDArray[np.int64], NDArray
     return order[:cut], order[cut:]
 
 
-def deal(s: Setting, columns: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+def deal(s: Setting, columns: int, rng: np.random.Generator) -> list[Ints]:
     """Deal columns to parties at random, the task party first; those left over are nobody's."""
     own = s.features if s.task_has == "columns" else 0
     parties = (columns - own) // s.features
@@ -68,7 +59,7 @@ def deal(s: Setting, columns: int, rng: np.random.Generator) -> list[NDArray[np.
     return [np.sort(order[:own]), *np.sort(given, axis=1)]
 
 
-def dealt(s: Setting, seed: int, index: int) -> list[NDArray[np.int64]]:
+def dealt(s: Setting, seed: int, index: int) -> list[Ints]:
     """Return the columns of each party in one repetition, the task party first."""
     rng = Streams(seed).generator("fedvalue", "deal", index, s.features)
     return deal(s, table(s.dataset).x.shape[1], rng)
@@ -78,7 +69,7 @@ def dealt(s: Setting, seed: int, index: int) -> list[NDArray[np.int64]]:
 
 
 #: sampled rows; by model, accuracy on the rest, and SHAP values of some rows
-Repetition = tuple[NDArray[np.int64], dict[str, float], dict[str, NDArray[np.float32]]]
+Repetition = tuple[Ints, dict[str, float], dict[str, NDArray[np.float32]]]
 
 
 def repetition(s: Setting, seed: int, index: int, explained: bool = True) -> Repetition:
@@ -112,14 +103,14 @@ def _repetition(
 
 
 def information_values(
-    s: Setting, x: Codes, y: Codes, parties: Sequence[NDArray[np.int64]], seed: int
+    s: Setting, x: Ints, y: Ints, parties: Sequence[Ints], seed: int
 ) -> tuple[dict[str, Floats], dict[str, float]]:
     """Return the parties' values by every estimate and control, and facts about them."""
     task, data = x[:, parties[0]] if len(parties[0]) else None, [x[:, p] for p in parties[1:]]
     levels = int(x.max()) + 1  # codes have at most so many levels and are not binned again
-    sampling = None if len(data) <= EXACT else PermutationSampling(walks=s.walks)
+    sampling = None if len(data) <= given.EXACT else PermutationSampling(walks=s.walks)
 
-    def value(labels: Codes, correction: Any) -> PartyValues:
+    def value(labels: Ints, correction: Any) -> PartyValues:
         return mshapley_cmi(
             task, labels, data, bins=levels, correction=correction, estimator=sampling, seed=seed
         )  # fmt: skip
@@ -175,7 +166,9 @@ def one(s: Setting, seed: int, index: int, accuracies: Mapping[str, float]) -> d
     columns = [p.tolist() for p in parties[1:]]
     for how in ("together", "apart"):
         shap = {m: party_values(phi.astype(float), columns, how) for m, phi in explained.items()}
-        mixed = {name: ensemble(shap, accuracies, level) for name, level in THRESHOLDS.items()}
+        mixed = {
+            name: ensemble(shap, accuracies, level) for name, level in given.THRESHOLDS.items()
+        }
         for benchmark, theirs in {**shap, **mixed}.items():
             if how == "apart":
                 found[f"apart.plugin.{benchmark}"] = correlate(values["plugin"], theirs)[0]
@@ -216,9 +209,10 @@ def summary(metrics: Mapping[str, float]) -> dict[str, float]:
     of accuracy and correlation over the five models.
     """
     found = {
-        f"above.80.{name}": 100.0 * (metrics[f"pearson.plugin.{name}"] > 0.8) for name in THRESHOLDS
+        f"above.80.{name}": 100.0 * (metrics[f"pearson.plugin.{name}"] > 0.8)
+        for name in given.THRESHOLDS
     }
-    for estimate, level in product((*ESTIMATES, *CONTROLS), (70, 80)):
+    for estimate, level in product((*given.ESTIMATES, *given.CONTROLS), (70, 80)):
         bars = np.array([metrics[f"pearson.{estimate}.{b}"] for b in (*MODELS, "ensemble5")])
         mark = "" if estimate == "plugin" else f".{estimate}"
         found[f"above.{level}{mark}"] = 100 * float((bars > level / 100).mean())
@@ -246,7 +240,7 @@ def mape(estimate: Floats, truth: Floats) -> float:
     return 100 * float(np.mean(np.abs(estimate[some] - truth[some]) / np.abs(truth[some])))
 
 
-def reduce(x: Floats, components: int, bins: int) -> NDArray[np.int64]:
+def reduce(x: Floats, components: int, bins: int) -> Ints:
     """Return a party's first principal components in bins."""
     # equal-width bins do not see a column's unit, so neither should the components
     spread = x.std(axis=0)
@@ -265,7 +259,7 @@ def run_approximation(cell: Cell, seed: int, device: Any, progress: bool) -> dic
     codes = discretise(x, a.bins, discrete=data.discrete.tolist())
     levels = int(codes.max()) + 1
 
-    def parties(features: int) -> list[NDArray[np.int64]]:
+    def parties(features: int) -> list[Ints]:
         rng = Streams(seed).generator("fedvalue", "approximation", features)
         return deal(Setting(a.dataset, features), x.shape[1], rng)
 
@@ -313,9 +307,7 @@ def run_approximation(cell: Cell, seed: int, device: Any, progress: bool) -> dic
 # ------------------------------------------------------------------- cells
 
 _TINY = asdict(Setting("wine", features=3, repetitions=1, rows=10, background=5, walks=25))
-_SWITCHES: dict[str, dict[str, Any]] = {
-    "inputs": {}, "features": {}, "task_has": {}, "data_parties": {}, "trained_on": {},
-}  # fmt: skip
+_SWITCHES = ("inputs", "features", "task_has", "data_parties", "trained_on")
 experiment(
     "fedvalue", "models", "Accuracy of the models (Table 8)", given.models, given.seeds_of_models,
     Tiny("models", run_models, _TINY, switches={"inputs": {}}),
@@ -324,7 +316,7 @@ experiment(
     "fedvalue", "correlation", "MShapley-CMI beside SHAP values (Figures 4 and 5)",
     given.correlation, given.seeds_of_tables,
     Tiny(
-        "correlation", run_correlation, _TINY, switches=_SWITCHES,
+        "correlation", run_correlation, _TINY, switches={name: {} for name in _SWITCHES},
         felt={"correlation.data_parties=*": {"features": 1}},  # columns for more parties than that
     ),
 )  # fmt: skip

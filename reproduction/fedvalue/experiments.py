@@ -221,12 +221,7 @@ def recommendation(profile: str) -> list[Case]:
 
 def gender_age(profile: str) -> list[Case]:
     """Tables 5 to 7 and 9 in the paper's words, and once more with everybody's labels."""
-    if profile == "smoke":
-        cases = [replace(case, **SMALL) for case in MAIN]
-    else:
-        name = "ml-1m" if profile == "paper" else "ml-100k"
-        table9 = [replace(case, validated=False) for case in TABLE9]
-        cases = [replace(case, dataset=name) for case in (*MAIN, *table9)]
+    cases = recommendation(profile)[: len(MAIN) + len(TABLE9)]
     everybody = [replace(case, known="all", validated=False) for case in cases[: len(MAIN)]]
     return [replace(case, demographics="gender-age") for case in (*cases, *everybody)]
 

@@ -7,9 +7,9 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from fedkit.checks import Floats, Ints
 from fedkit.fedvalue.columns import joint_codes
 from fedkit.fedvalue.corrections import null_information
 from fedkit.fedvalue.information import conditional_mutual_information as conditional
@@ -26,7 +26,6 @@ from reproduction.fedvalue.findings import COLUMNS, IDEAL, RIDERS, STRATEGIES, E
 from reproduction.fedvalue.recommendation import Repetition, prices
 from reproduction.figures import INK, PALETTE, Picture, Shown, finish
 
-Ints = npt.NDArray[np.int64]
 _DOTTED: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (2, 3))}
 
 
@@ -92,7 +91,7 @@ _CUTS, _ROWS = (2, 3, 4, 5, 6, 8, 10), (100, 300, 1000, 3000, 10_000)
 _SERIES = ("real, plug-in", "real, corrected", "noise, plug-in", "noise, corrected")
 
 
-def known_population(cut: int) -> tuple[npt.NDArray[np.float64], float]:
+def known_population(cut: int) -> tuple[Floats, float]:
     """Return a population's chance of label 1 by fine cell of both columns, and a true value.
 
     The value is I(X_d; Y | X_t) with `cut` bins, in nats.
@@ -164,7 +163,7 @@ _PLAYED = ("random", "volume", "vf-ps", "fedvalue", "fedvalue-corrected")
 _TABLES = {"ideal": "t5", "redundant": "t6", "free-riders": "t7"}
 
 
-def market(draw: Repetition, scores: Mapping[str, npt.NDArray[np.float64]]) -> Picture:
+def market(draw: Repetition, scores: Mapping[str, Floats]) -> Picture:
     """Draw five sellers: what they offer and ask, and their places by three scores."""
     axis, sellers = plots.panels(height=3.6)[1][0, 0], np.arange(len(draw.volume))
     for i in sellers:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, replace
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -20,8 +20,9 @@ from fedkit.fedvalue.protocol import verification as bounds
 from fedkit.fedvalue.shap import MODELS
 from fedkit.intervals import Interval, bounded_interval, mean_interval, paired_interval
 from reproduction import overviews
+from reproduction.fedvalue import experiments as given
 from reproduction.fedvalue.correlation import correlate
-from reproduction.fedvalue.experiments import FEATURES, MAIN, PLACES, SHAP_READINGS, Case, Setting
+from reproduction.fedvalue.experiments import FEATURES, MAIN, PLACES, SHAP_READINGS, Case
 from reproduction.overviews import alike, machines_told, where
 from reproduction.statistics import slopes
 from reproduction.verdicts import NOT_REPRODUCED, REPRODUCED
@@ -47,8 +48,6 @@ JUDGED_MARKET = tuple(replace(case, demographics="gender-age") for case in MAIN)
 IDEAL, REDUNDANT, RIDERS = JUDGED_MARKET
 #: price list and budget of the columns of Tables 5 to 7
 COLUMNS = tuple(f"{scheme}.{budget}" for scheme, budget in PLACES)
-#: of a share in percent, one per repetition; none of 20 is not never: up to 16.8% is possible
-share_interval = partial(bounded_interval, least=0.0, most=100.0)
 
 
 class Evaluation(overviews.Evaluation):
@@ -80,7 +79,7 @@ def cut(
     """Return a measure of a strategy in the mean of some columns, with its 95% interval."""
     values = in_mean(frame, measure, name, columns)
     if measure in ("frsp", "rpsp"):
-        return share_interval(values)
+        return bounded_interval(values, 0.0, 100.0)
     return mean_interval(values).within(0, 1)
 
 
@@ -148,7 +147,7 @@ JUDGED, LABEL_ONLY = "as in Figure 4", "task party has the label only"
 def reading(e: Evaluation, name: str = JUDGED) -> pd.DataFrame:
     """Return the correlations of one reading of the setting (a name of ``SHAP_READINGS``)."""
     fields = set[str]().union(*SHAP_READINGS.values())
-    return alike(e.frame("correlation"), Setting("", **SHAP_READINGS[name]), fields)
+    return alike(e.frame("correlation"), given.Setting("", **SHAP_READINGS[name]), fields)
 
 
 def bars(frame: pd.DataFrame, estimate: str = "plugin") -> pd.DataFrame:
@@ -156,13 +155,13 @@ def bars(frame: pd.DataFrame, estimate: str = "plugin") -> pd.DataFrame:
 
     Columns dataset, features, benchmark, mean, low, high (95% over the batches), seeds.
     """
-    rows = []
-    for benchmark in (*BENCHMARKS, "ensemble2"):
-        part = frame[frame.metric == f"pearson.{estimate}.{benchmark}"]
-        found = dict(list(part.groupby(["dataset", "features"]).value))
-        for panel in (p for p in product(TABLES, FEATURES) if p in found):
-            rows.append((*panel, benchmark, *astuple(mean_interval(found[panel]))))
     columns = ["dataset", "features", "benchmark", "mean", "low", "high", "seeds"]
+    found = dict(list(frame.groupby(["dataset", "features", "metric"]).value))
+    rows = [
+        (*panel, b, *astuple(mean_interval(found[*panel, f"pearson.{estimate}.{b}"])))
+        for b, panel in product((*BENCHMARKS, "ensemble2"), product(TABLES, FEATURES))
+        if (*panel, f"pearson.{estimate}.{b}") in found
+    ]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -300,20 +299,15 @@ def numbers_of_market(e: Evaluation) -> Numbers:
     }
 
 
-_RIVALRY = ("fedvalue", "vf-ps", "volume", "random")
-
-
 def printed_market(e: Evaluation) -> Numbers:
     """What Tables 5 to 7 reveal of choices that the paper does not tell."""
     useful = 0.8 * e.printed("t5.fix.auc.b1.random")
     alone = {t: (e.printed(f"{t}.fix.auc.b1.random") - useful) / 0.2 for t in ("t6", "t7")}
     unpaired = []
     for (scheme, b), measure in product(PLACES, ("accuracy", "auc")):
-        cell = f"fedvalue.t5.{scheme}.{measure}.b{b}"
-        mine, *rest = (
-            (float(claim.number or 0), float(claim.spread or 0), 20)
-            for claim in (e.entries[f"{cell}.{n}"] for n in _RIVALRY)
-        )
+        cells = [e.entries[f"fedvalue.t5.{scheme}.{measure}.b{b}.{name}"]
+                 for name in ("fedvalue", "vf-ps", "volume", "random")]  # fmt: skip
+        mine, *rest = ((float(c.number or 0), float(c.spread or 0), 20) for c in cells)
         unpaired.append(stats.ttest_ind_from_stats(*mine, *max(rest), equal_var=False).pvalue)
     return {
         "printed-redundant": alone["t6"],
@@ -322,15 +316,12 @@ def printed_market(e: Evaluation) -> Numbers:
     }
 
 
-#: mean rank correlation by score and what it is compared with
-Ranks = dict[tuple[str, str], Interval]
-
-
 @cache
-def explanation(e: Evaluation) -> tuple[pd.DataFrame, Ranks]:
+def explanation(e: Evaluation) -> tuple[pd.DataFrame, dict[tuple[str, str], Interval]]:
     """Return what the scores follow beside free-riders: means by kind, and rank correlations.
 
-    Kinds begin with "odd" for free-riders; correlations are means over repetitions.
+    Kinds begin with "odd" for free-riders; correlations, by score and what it is compared with, are
+    means over repetitions.
     """
     series = alike(e.series("gender_age"), RIDERS, PLAYED)
     wide = series.pivot_table(index=["seed", "index"], columns="series", values="value")
@@ -339,7 +330,7 @@ def explanation(e: Evaluation) -> tuple[pd.DataFrame, Ranks]:
     volume = np.where(wide.high == 1, "high volume", "low volume")
     kind = np.where(wide.odd == 1, np.char.add("odd, ", volume), volume)
     scores = [label for label in STRATEGIES.values() if label in wide]
-    ranks: Ranks = {}
+    ranks = {}
     for score, other in product(scores, ("gain", "cells")):
         found = [correlate(*p[[score, other]].to_numpy().T)[1] for _, p in wide.groupby("seed")]
         ranks[score, other] = mean_interval(found).within(-1.0, 1.0)
@@ -375,8 +366,6 @@ def numbers_of_experiments(e: Evaluation) -> Numbers:
 
 # ------------------------------------------------------------------------ the protocol
 
-_USUAL = {"low": 2, "high": 9, "artificial_low": 1, "artificial_high": 50, "data": "example"}
-
 
 def passed(part: pd.DataFrame) -> Interval:
     """Return the share of all counts that deceive, with its exact 95% interval, in percent."""
@@ -388,8 +377,8 @@ def passed(part: pd.DataFrame) -> Interval:
 
 def attacked(e: Evaluation, protocol: str, attack: str, **settings: Any) -> Interval:
     """Return how often an attack on a protocol passes; settings in place of the usual ones."""
-    asked = {**_USUAL, "iterations": 2, "protocol": protocol, "attack": attack, **settings}
-    return passed(where(e.frame("security"), **asked))
+    case = given.Attacked(protocol, attack, **settings)
+    return passed(alike(e.frame("security"), case, asdict(case).keys() - {"people", "trials"}))
 
 
 def known_answers(e: Evaluation, data: str = "label") -> pd.DataFrame:

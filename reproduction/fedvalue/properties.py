@@ -8,13 +8,11 @@ function returns by how many nats a property is missed.  A true statement gives 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from fedkit.checks import Floats, Ints
 from fedkit.fedvalue.information import mshapley_cmi, mutual_information
 from fedkit.games.exact import shapley
 from fedkit.games.game import table_game
-
-Ints = npt.NDArray[np.int64]
 
 ROWS: Ints = np.indices((2,) * 5).reshape(5, -1).T
 TASK, ALIKE, OTHER, THIRD, NOTHING = ROWS.T[..., None]
@@ -22,7 +20,7 @@ TASK, ALIKE, OTHER, THIRD, NOTHING = ROWS.T[..., None]
 LABEL: Ints = ((ALIKE + OTHER + TASK * THIRD) >= 2).astype(np.int64).ravel()
 
 
-def _values(*parties: Ints) -> npt.NDArray[np.float64]:
+def _values(*parties: Ints) -> Floats:
     return mshapley_cmi(TASK, LABEL, list(parties)).values
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedkit.checks import Bools, Floats, Ints
 from fedkit.datasets import MovieLens, load_movielens, made_up_ratings
 from fedkit.extras import need
 from fedkit.fedvalue.columns import VerticalData, discretise, joint_codes, pca
@@ -32,9 +33,6 @@ from reproduction.fedvalue.experiments import PLACES, SHARE, STRATEGIES, Case
 from reproduction.golden import Tiny
 from reproduction.records import Cell
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
 Ratings = npt.NDArray[np.uint8]
 
 # ------------------------------------------------------------------- who offers what
@@ -44,14 +42,14 @@ Ratings = npt.NDArray[np.uint8]
 class Repetition:
     """One draw of the task and of its candidates: U users, d data parties."""
 
-    label: IntArray  # [U]: 1 for target customers
-    train: BoolArray  # [U]: whose label is known; the others are the test set
-    demographics: IntArray  # [U, 3]: gender, age band, occupation; or [U, 2] without the last
-    own: FloatArray  # [U, F], of the task party; F = 0 but for redundant scenarios
-    features: tuple[FloatArray, ...]  # [U, K] that each data party offers
-    high: BoolArray  # [d]: who is of high volume
-    odd: BoolArray  # [d]: who is redundant or rides free
-    volume: IntArray  # [d]: movies that each party says it holds
+    label: Ints  # [U]: 1 for target customers
+    train: Bools  # [U]: whose label is known; the others are the test set
+    demographics: Ints  # [U, 3]: gender, age band, occupation; or [U, 2] without the last
+    own: Floats  # [U, F], of the task party; F = 0 but for redundant scenarios
+    features: tuple[Floats, ...]  # [U, K] that each data party offers
+    high: Bools  # [d]: who is of high volume
+    odd: Bools  # [d]: who is redundant or rides free
+    volume: Ints  # [d]: movies that each party says it holds
 
 
 def configure(data: MovieLens, case: Case, seed: int) -> Repetition:
@@ -118,11 +116,11 @@ def asked(repetition: Repetition, case: Case) -> VerticalData:
     return VerticalData(joint_codes(known), repetition.label[train], offered, discrete=levels)
 
 
-def values(repetition: Repetition, case: Case, seed: int) -> dict[str, FloatArray]:
+def values(repetition: Repetition, case: Case, seed: int) -> dict[str, Floats]:
     """Score the data parties by each strategy, on the users whose labels are known."""
     data = asked(repetition, case)
 
-    def fedvalue(correction: Correction) -> FloatArray:
+    def fedvalue(correction: Correction) -> Floats:
         return mshapley_cmi(data, bins=case.bins, correction=correction, seed=seed).values
 
     return {
@@ -134,14 +132,12 @@ def values(repetition: Repetition, case: Case, seed: int) -> dict[str, FloatArra
     }
 
 
-def prices(high: BoolArray, scheme: str) -> IntArray:
+def prices(high: Bools, scheme: str) -> Ints:
     """Return what each party asks, in units of alpha: FIX 1, VAR 1 or 2 by volume."""
     return np.where(high & (scheme == "var"), 2, 1).astype(np.int64)
 
 
-def greedy(
-    scores: FloatArray, price: IntArray, budget: int, *, worthless: bool = True
-) -> dict[int, float]:
+def greedy(scores: Floats, price: Ints, budget: int, *, worthless: bool = True) -> dict[int, float]:
     """Select parties by falling score; those that cannot be paid any more are passed over.
 
     Equal scores (to twelve digits of the largest) come in random order, so the result is the
@@ -160,7 +156,7 @@ def greedy(
     return {mask: count / found.total() for mask, count in sorted(found.items())}
 
 
-def affordable(price: IntArray, budget: int) -> list[int]:
+def affordable(price: Ints, budget: int) -> list[int]:
     """Return every set of parties that the budget pays, as masks."""
     return [m for m in range(1 << len(price)) if price[members(m)].sum() <= budget]
 
@@ -170,7 +166,7 @@ def members(mask: int) -> list[int]:
     return [i for i in range(mask.bit_length()) if mask >> i & 1]
 
 
-def odd_share(selected: dict[int, float], odd: BoolArray) -> float:
+def odd_share(selected: dict[int, float], odd: Bools) -> float:
     """Return RPSP or FRSP: the mean share of odd parties among those selected (0 of none)."""
     return sum(p * float(odd[members(mask)].mean()) for mask, p in selected.items() if mask)
 
@@ -182,7 +178,7 @@ class Recommender:
         self.case, self.repetition = case, repetition
         self._marks: dict[tuple[int, bool], tuple[float, float]] = {}
 
-    def table(self, mask: int) -> FloatArray:
+    def table(self, mask: int) -> Floats:
         """Return what the task party has with these parties, float64[U, F]."""
         r = self.repetition
         return np.column_stack([r.demographics, r.own, *(r.features[i] for i in members(mask))])
@@ -203,7 +199,7 @@ class Recommender:
             self._marks[mask, held_out] = float(((chance > 0.5) == truth).mean()), area
         return self._marks[mask, held_out]
 
-    def chance(self, x: FloatArray, y: IntArray, wanted: FloatArray) -> FloatArray:
+    def chance(self, x: Floats, y: Ints, wanted: Floats) -> Floats:
         """Train trees on (x, y) with one thread and return the probability of label 1."""
         xgboost = need("xgboost", extra="vertical")
         options = {
@@ -214,16 +210,14 @@ class Recommender:
         return np.asarray(fitted.predict(xgboost.DMatrix(wanted, nthread=1)), dtype=np.float64)
 
 
-def bought(
-    recommender: Recommender, selected: dict[int, float], price: IntArray
-) -> dict[str, float]:
+def bought(recommender: Recommender, selected: dict[int, float], price: Ints) -> dict[str, float]:
     """Return accuracy, AUC and the money spent, averaged over how ties are broken."""
     each = [(*recommender.mark(m), float(price[members(m)].sum())) for m in selected]
     means = np.array(list(selected.values())) @ np.array(each)
     return dict(zip(("accuracy", "auc", "spent"), means.tolist(), strict=True))
 
 
-def forward_selection(recommender: Recommender, price: IntArray, budget: int) -> int:
+def forward_selection(recommender: Recommender, price: Ints, budget: int) -> int:
     """Add the party whose model does best on held-out training users, until nothing is left."""
     chosen, left = 0, budget
     while more := [i for i, p in enumerate(price) if p <= left and not chosen >> i & 1]:

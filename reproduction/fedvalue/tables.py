@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedkit.fedvalue.protocol.verification import best_shift
-from fedkit.intervals import Interval
+from fedkit.intervals import Interval, bounded_interval
 from reproduction import figures as plots
 from reproduction import overviews
 from reproduction import tables as pages
@@ -133,7 +133,7 @@ def tested(e: Evaluation) -> Any:
         mine = e.played(case, records, "tested")
         found = {k: findings.per_seed(mine, f"passes.{k}") for k in kinds}
         line = {
-            words: findings.share_interval(found[k]).text(0) if len(found[k]) else "–"
+            words: bounded_interval(found[k], 0, 100).text(0) if len(found[k]) else "–"
             for k, words in kinds.items()
         }
         for rival in ("fedvalue-corrected", "vf-ps"):
