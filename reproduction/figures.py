@@ -273,7 +273,9 @@ def forests(
         axis.xaxis.set_major_locator(MaxNLocator(4 if columns > 2 else 6))
         if most > least:
             axis.set_xlim(least - 0.04 * (most - least), most + 0.04 * (most - least))
-    if picture.legends:  # the label and an outside legend would take the same place
+    if columns == 1:
+        axes[-1].set_xlabel(xlabel, color=INK, fontsize=10)
+    elif picture.legends:  # the label and an outside legend would take the same place
         picture.legends[0].set_title(xlabel)
         picture.legends[0].get_title().set(color=INK, fontsize=10)
     else:

@@ -76,10 +76,16 @@ def planted(e: Evidence) -> Any:
     return pd.Series({k: words for k, words in SCENARIOS.items() if k in there}, name="planted")
 
 
+def named(table: pd.DataFrame, *measures: str) -> pd.DataFrame:
+    """Return a table of methods, or some measures of it, with their names in words."""
+    shown = table[list(measures)] if measures else table
+    return shown.rename(index=LABELS, columns=MEASURES)
+
+
 def by_federation(e: Evidence, measure: str, methods: Sequence[str] = tuple(LABELS)) -> Any:
     """Return one measure, a row per method, best first, and a column per federation."""
     wide = e.units(measure).T
-    wide.columns.name = None
+    wide.columns = wide.columns.str.replace("-", " ").rename(None)
     rows = findings.ranked(e, measure, tuple(m for m in methods if m in wide.index))
     return wide.loc[rows].rename_axis(None).rename(index=LABELS)
 
