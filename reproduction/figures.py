@@ -297,7 +297,8 @@ def stacked(counts: DataFrame, parts: Mapping[str, tuple[str, int]], xlabel: str
         look: dict[str, Any] = {"color": PALETTE[colour], "label": words, "height": 0.66}
         bars = axis.barh(list(shares.index), shares[part], left=starts[part], **look)
         there = counts[part].astype(str).where(shares[part] > 4, "")
-        axis.bar_label(bars, list(there), label_type="center", fontsize=9, color="black")
+        ink = "white" if colour == 0 else "black"  # blue is the darkest
+        axis.bar_label(bars, list(there), label_type="center", fontsize=9, color=ink)
     axis.invert_yaxis()
     axis.grid(False, axis="y")
     axis.set_xlabel(xlabel, color=INK)

@@ -72,7 +72,7 @@ def _copied(row: Any) -> str:
 def _says(row: Any) -> str:
     """Return the sentence of a claim with what is to be known of it."""
     marks = [f"after the runs: {row['after_runs']}"] if row["after_runs"] else []
-    marks += ["holds by construction"] if row["by_construction"] else []
+    marks += ["holds or fails by construction"] if row["by_construction"] else []
     return f"{row['says']} [{'; '.join(marks)}]" if marks else str(row["says"])
 
 

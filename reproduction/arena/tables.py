@@ -105,7 +105,7 @@ def kind(e: Evidence, name: str) -> Any:
         table: Any = summary(e.measures, measure)
         sure = table["p"] < 0.05 if "p" in table else table["mean"].isna()
         star = sure.map({True: " *", False: ""})
-        columns[measure.split(".")[-1]] = {
+        columns[measure.split(".")[-1].replace("-", " ")] = {
             LABELS[method]: "1, by construction" if name == "fidelity" and row["mean"] == 1
             else f"{row['mean']:.2f} [{row['low']:.2f}, {row['high']:.2f}]" + star[method]
             for method, row in table.dropna(subset=["mean", "low"]).iterrows()
@@ -118,7 +118,7 @@ def rows(e: Evidence) -> Any:
     """What each row declares to see, what its coalitions are judged by, and what it estimates.
     Fidelity to rounds is to Shapley values, by loss for rows of loss and else by accuracy: of rows
     that estimate something else, or by class accuracy, it is no error. Kernel SHAP of the package
-    shap was entered from outside ({kernel}).
+    shap was entered from outside.
     """
     estimates = {
         "banzhaf": "Banzhaf value", "beta": "Beta Shapley value", "ms-mr": "FedMS's value",
@@ -147,7 +147,7 @@ def rows(e: Evidence) -> Any:
         }
         for name, method in METHODS.items()
     }
-    return overviews.table(seen), {"kernel": e.kernel}
+    return overviews.table(seen)
 
 
 @PAGE.table("What each measure says")

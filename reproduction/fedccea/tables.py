@@ -179,7 +179,7 @@ def chances(e: Evaluation) -> Any:
 
 
 @PAGE.table(
-    "Seconds",
+    "Time",
     "The paper's Table 2 compares one simulation of FedCCEA with the whole of its rivals. "
     "A simulation uses half of everybody's data on average, leave-one-out trains as often as "
     "there are clients on all data, a walk of Monte Carlo half as often.",

@@ -78,7 +78,8 @@ def overlap(own: Ints, a: Ints, b: Ints, label: Ints) -> Picture:
         look = {"facecolor": color} if fill == "full" else {"facecolor": "none", "hatch": fill}
         axis.barh(row, width, 0.62, left=start, edgecolor=color, **look)
         words = {"ha": "center", "va": "center", "fontsize": 8.5}
-        axis.text(start + width / 2, row, text, color="black" if row else INK, **words)
+        ink = INK if not row else "white" if color == blue else "black"
+        axis.text(start + width / 2, row, text, color=ink, **words)
     for at in (known + both - conditional(b, label, own), known + conditional(a, label, own)):
         axis.plot([at, at], [1.5, 4.4], color=INK, linestyle=(0, (2, 3)))
     axis.set_yticks([])
@@ -148,7 +149,7 @@ def slider_of_bias(repeats: int) -> Shown:
         {"columns of each party": (1, 2), "bins of each column": _CUTS},
         "How far the estimated value of a supplier is off, against the number of rows, for a real "
         "supplier and for one that sells random numbers, by the plug-in and with chance taken "
-        "off. Dotted: the true value of the real supplier. Means over samples from a known "
+        "off. Dashed: the true value of the real supplier. Means over samples from a known "
         "population, with 95% bands.",
         alt="Four curves of bias against rows. The two plug-in curves start far above zero and "
         "come down as rows grow, later with more bins and columns; the corrected ones stay near "

@@ -149,7 +149,8 @@ def tested(e: Evaluation) -> Any:
 @pages.captioned(decimals=0)
 def readings_of_figure4(e: Evaluation) -> Any:
     """Correlations with SHAP under five readings of the setting; the last three without Credit. The
-    paper has 91.7% and 65.7%, with 50 repetitions per bar.
+    paper has 91.7% and 65.7%, with 50 repetitions per bar. A bar is the mean of all its
+    repetitions here; the claims take five batches of ten, whose shares are a point or so apart.
     """
     columns = {
         "above 0.7 (%)": "MShapley-CMI above 0.7 (%)",
