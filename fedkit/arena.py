@@ -573,7 +573,7 @@ class Compared:
     """What methods say of the clients of one federation."""
 
     values: pd.DataFrame  #: one row per method, one column per client, in units of the method
-    #: one row per method: ``rounds`` and ``retraining``, its agreement (Kendall's tau-b) with the
+    #: one row per method; ``rounds`` and ``retraining``, its agreement (Kendall's tau-b) with the
     #: exact values of the rounds and with those of retraining; ``evaluations``, ``trainings``,
     #: ``seconds`` and ``held`` (MiB), its costs
     measures: pd.DataFrame
@@ -607,8 +607,10 @@ def compare(
         value rounds; all of the library's that train nothing anew by default.
     rounds, participants : int
         Rounds of federated averaging and clients asked in each, at most 14.
-    epochs, batch_size, lr : int, int, float
-        Local training, plain SGD.
+    epochs, batch_size : int
+        Of local training, by plain SGD.
+    lr : float
+        Its learning rate.
     seed : int
         Of the training.
     retraining : bool

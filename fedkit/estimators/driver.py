@@ -69,7 +69,7 @@ class Budget:
     count: Count  #: what it counts (see the rules of this module)
     evaluations: int = 0  #: spent so far
     calls: int = 0  #: spent so far, in the other way of counting
-    closed: bool = False  #: a request could not be granted in full: nothing more will be answered
+    closed: bool = False  #: a request could not be granted in full; nothing more will be answered
 
     @property
     def spent(self) -> int:

@@ -54,8 +54,10 @@ class Federation:
 
     Attributes
     ----------
-    x, y : float32 tensor (N, C, H, W) and int64 tensor (N,)
-        Training pool, normalised, and its labels.
+    x : float32 tensor (N, C, H, W)
+        Training pool, normalised.
+    y : int64 tensor (N,)
+        Its labels.
     clients : tuple of int64 array
         Positions in the pool that each client holds; a partition of it, but for copies.
     x_val, y_val, x_test, y_test : tensors
@@ -65,8 +67,10 @@ class Federation:
     name : str
     seed : int
         Root seed of what clients do to their data.
-    transforms, attacks : mappings of int to callable, and to attack
-        What some clients do to their data, and send in the place of their updates.
+    transforms : mapping of int to callable
+        What some clients do to their data.
+    attacks : mapping of int to attack
+        What some send in the place of their updates.
     """
 
     x: Tensor

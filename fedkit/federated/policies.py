@@ -132,8 +132,10 @@ class Estimated:
         Utility evaluations per round.
     count : {"calls", "distinct"}
         What the budget counts.
-    normalised, no_gain : bool, str
-        Value the normalised game, as ``fk.normalise`` makes it, whose ends cost nothing.
+    normalised : bool
+        Value the normalised game, whose ends cost nothing.
+    no_gain : str
+        As of ``fk.normalise``.
     """
 
     estimator: Estimator

@@ -61,7 +61,7 @@ def serve(
     port: Annotated[int, typer.Option(help="Port.", min=1, max=65535)] = 8765,
     max_upload_mb: Annotated[float, typer.Option(help="Largest upload.", min=0.001)] = 512.0,
 ) -> None:
-    """Run the counting server: at this computer alone, unless --host says otherwise."""
+    """Run the counting server: at this computer alone, unless ``--host`` says otherwise."""
     uvicorn = need("uvicorn", "service")
     made = create_app(tokens, max_upload_mb * 2**20)
     typer.echo(f"counting server at {host}, port {port}")

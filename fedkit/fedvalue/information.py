@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Correction = Literal["plugin", "miller-madow", "permutation"]
 
-#: Values are exact by default while (2**d coalitions) x (rows + 5000) stays at or below this: 16
+#: Values are exact by default while (2**d coalitions) x (rows + 5000) stays at or below this; 16
 #: parties with a thousand rows, 8 with a million.  The 5000 stand for the cost of a small array.
 EXACT_WORK = 4e8
 

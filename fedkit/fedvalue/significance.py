@@ -36,9 +36,9 @@ ROUNDING = 2e-14  # of n log n: equal sums differ by less when they are added in
 class Evidence:
     """Permutation tests of data parties, by their `names`, beside the task party alone."""
 
-    contributions: Floats  #: ``[d]``, plug-in contribution of each party, in nats: the statistic
+    contributions: Floats  #: ``[d]``, plug-in contribution of each party, in nats; the statistic
     p_values: Floats  #: ``[d]``, at least ``1 / (1 + draws)``
-    #: ``[d]``, by Holm's adjustment over the parties: choosing those at most `a` errs with
+    #: ``[d]``, by Holm's adjustment over the parties; choosing those at most `a` errs with
     #: probability at most `a`, however many of them tell nothing
     adjusted: Floats
     names: tuple[str, ...]

@@ -73,8 +73,10 @@ class Valued(Strategy):
         Utility on the server's validation set; its model has the state that clients send:
         ``ArrayRecord(module.state_dict())``.  The model alone will do for a valuation that looks
         at updates only.
-    select, participants : callable, int, optional
-        Keeps so many of the nodes that `inner` has sampled; all are asked until one has replied.
+    select : callable, optional
+        Keeps some of the nodes that `inner` has sampled; all are asked until one has replied.
+    participants : int, optional
+        So many are kept.
     newcomers : int, optional
         How many nodes that never replied are asked beside them; by default `participants`.
     test : Evaluator, optional
@@ -105,7 +107,7 @@ class Valued(Strategy):
     ledger: Ledger | None = None
     seed: int = 0
     history: History = field(default_factory=History, init=False)  #: as ``fk.run`` leaves it
-    #: number of each node that replied: what its reply names in ``{"fedkit": {"client": number}}``
+    #: number of each node that replied; what its reply names in ``{"fedkit": {"client": number}}``
     #: (a ``ConfigRecord``) where that is free, else the lowest that is
     numbers: dict[int, int] = field(default_factory=dict, init=False)
     #: what is known of the clients; None before the first reply

@@ -53,7 +53,7 @@ Sigmoid = Literal["shared", "connected"]
 class Simulations:
     """What the Simulator returns: E of Algorithm 1."""
 
-    #: ``[S, R, n]``, scaled data sizes x: samples used, divided by the mean size of a client
+    #: ``[S, R, n]``, scaled data sizes x; samples used, divided by the mean size of a client
     sizes: Floats
     accuracy: Floats  #: ``[S, R]``, on test data after each round, or another score in [0, 1]
 
@@ -234,7 +234,7 @@ class Fit:
     quality: Floats
     losses: list[float] = field(repr=False)  #: mean squared error after each epoch or iteration
     predicted: Floats = field(repr=False)  #: ``[S, R]``, approximated accuracies
-    #: a, ``[R]``: what a round adds per unit of its sigmoid (None with the sigmoid behind the
+    #: a, ``[R]``; what a round adds per unit of its sigmoid (None with the sigmoid behind the
     #: nodes); where its sum is negative, a larger quality is a *worse* client
     per_round: Floats | None = field(default=None, repr=False)
     #: maps other scaled sizes, float64[S, R, n], to approximated accuracies, float64[S, R]
@@ -269,8 +269,10 @@ def fit_aam(
         As in :class:`AccuracyApproximation`.
     solver : {"converged", "adam"}
         How Eq. 2 is minimised; the paper names no optimiser.
-    lr, epochs : float, int
-        Of Adam; the rate falls to 0.
+    lr : float
+        Of Adam; it falls to 0.
+    epochs : int
+        Of Adam.
     seed : int
         Root seed of initial weights and batches.
     """

@@ -108,9 +108,11 @@ class MaverickGTG(_ClassWise):
         keeps its utility from where ``|v(N) - v(prefix)|`` is below the second.
     temperature : float
         T of Eq. 10.
-    convergence, last : float, int
-        Eq. 11: stop when the mean relative change of the difficulty-weighted values from each of
-        the `last` walks before is below `convergence`.
+    convergence : float
+        Eq. 11; stop when the mean relative change of the difficulty-weighted values from each of
+        the `last` walks before is below it.
+    last : int
+        Walks that are looked back on.
     walks : int, optional
         Exactly this many walks instead of at most ``max(30, 2**n)``.
     """
@@ -247,7 +249,7 @@ class ScoreSelection:
         return sample_by_score(pool, scores[pool], k, rng)
 
 
-#: participants of whose game a walk would ask for most: it is tabulated, in one batch
+#: participants of whose game a walk would ask for most; it is tabulated, in one batch
 _TABULATED = 7
 
 
@@ -256,7 +258,7 @@ class MaverickValues:
     """Class-wise values of the participants; in round 0 everybody's own accuracy (footnote 1)."""
 
     estimator: Estimator  #: ``MaverickMR``, ``MaverickTMR`` or ``MaverickGTG``
-    scale: float = 1.0  #: factor of all values: 1 leaves accuracies in [0, 1], 100 gives percent
+    scale: float = 1.0  #: factor of all values; 1 leaves accuracies in [0, 1], 100 gives percent
 
     def __call__(self, rounds: Sequence[Round]) -> list[Valuation]:
         """Return one valuation ``[k, classes]`` per round, with beta and coreset in its info."""
@@ -297,7 +299,7 @@ class MaverickValues:
 class CoresetWeights:
     """FedAvg's average of all participants, or of the coreset alone; round 0 keeps the model."""
 
-    #: "all" is line 16 of Algorithm 2; "coreset" is what section 4.2 describes: the coreset, or
+    #: "all" is line 16 of Algorithm 2; "coreset" is what section 4.2 describes; the coreset, or
     #: nobody where section 5.1's rule discards it
     aggregate: Literal["coreset", "all"] = "coreset"
 

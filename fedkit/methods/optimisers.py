@@ -30,7 +30,7 @@ Found = tuple["AccuracyApproximation", list[float]]
 #
 # and a and b solve a linear least squares problem at given shared weights omega.
 
-#: mean of a round's ``x . omega`` at each start: where the sigmoid is straight, bent, nearly flat
+#: mean of a round's ``x . omega`` at each start; where the sigmoid is straight, bent, nearly flat
 _STARTS = (0.005, 2.5, 2.5, 5.0, 5.0)
 #: of a weight; with scaled sizes around 1 the sigmoid is 1 long before, and the loss flat
 _MOST = 1e3

@@ -25,10 +25,10 @@ _InvalidTag = need("cryptography.exceptions", "vertical").InvalidTag
 #: bytes of an ID after the keyed hash; the other 4 bytes of a block hold the index of the copy
 HASH_BYTES = 12
 _NONCE_BYTES = 12
-#: IDs that are hashed at once: Python's objects are large
+#: IDs that are hashed at once; Python's objects are large
 _AT_ONCE = 2**18
 
-#: an ID as bytes, by its type: 7 is not "7"
+#: an ID as bytes, by its type; 7 is not "7"
 _TEXTS: dict[type, Callable[[Any], bytes]] = {
     int: b"i%d".__mod__,
     str: lambda item: b"s" + item.encode(),

@@ -49,7 +49,7 @@ class Leak:
 
     unique: float  #: people who are alone in their cell of the task party
     certain: float  #: pairs of which the task party knows the cell for certain
-    #: pairs of which its best guess is right: the cell that most have who are left in the person's
+    #: pairs of which its best guess is right; the cell that most have who are left in the person's
     #: own cell, and the data party's most frequent one where nobody is left
     guessed: float
     blind: float  #: pairs of which that most frequent cell is right, a guess that needs no counts

@@ -27,13 +27,13 @@ Tokens = Literal["row", "cell"]
 
 #: bytes of the shared key, and of a party's own secret
 KEY_BYTES = 32
-#: bytes of an encrypted ID: one block of AES
+#: bytes of an encrypted ID; one block of AES
 ID_BYTES = 16
-#: largest number in an order: far beyond use, and below the index of an artificial ID
+#: largest number in an order; far beyond use, and below the index of an artificial ID
 MOST = 10**9
 #: private IDs that a party adds in a hardened job, at most
 PADDING = 255
-#: bytes of a digest: against accidents, as whoever has the key may report any
+#: bytes of a digest; against accidents, as whoever has the key may report any
 DIGEST_BYTES = 8
 #: bytes of an order
 _ORDER_BYTES = 256
@@ -70,7 +70,7 @@ class Order:
     hardened: bool = True
     tokens: Tokens = "row"  #: a token of its own for every encrypted ID, or one for every cell
     block: int = 0  #: the part of the IDs that is asked for, from 0
-    #: of so many: a power of two, so that parts of two jobs lie within each other or apart, and
+    #: of so many; a power of two, so that parts of two jobs lie within each other or apart, and
     #: never differ by one person
     blocks: int = 1
 
@@ -124,10 +124,10 @@ class Report:
     """What a party tells the task party about one upload, sealed."""
 
     rows: int  #: number of real rows of the party
-    digest: bytes  #: keyed digest of its set of IDs: equal sets, equal digests
+    digest: bytes  #: keyed digest of its set of IDs; equal sets, equal digests
     assignment: bytes  #: digest, under its own secret, of who is in which of its cells
     cells: Ints  #: ``[T]``, cell that each token stands for; -1 for those of private IDs only
-    #: ``[T]``, how many of the IDs that the parties share carry each token (cell by cell: how many
+    #: ``[T]``, how many of the IDs that the parties share carry each token (cell by cell; how many
     #: rows are in the cell that is asked for)
     margin: Ints
     artificial: Ints  #: ``[n_r]``, token of each artificial ID

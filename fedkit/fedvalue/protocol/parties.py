@@ -85,9 +85,9 @@ class SecureCounts:
 class Query(NamedTuple):
     """One count to ask for: of a joint cell, or of a whole table (cell None)."""
 
-    iteration: int  # from 1
-    cell: tuple[int, ...] | None
-    order: Order
+    iteration: int  #: from 1
+    cell: tuple[int, ...] | None  #: a value of each party's features
+    order: Order  #: what the parties are told to send
 
 
 class TaskParty(Party):

@@ -38,7 +38,7 @@ from fedkit.fedvalue.protocol.verification import spread
 
 Bytes = npt.NDArray[np.uint8]
 
-#: rows of a block, on average at least: the table of a block of one would be that person's cells
+#: rows of a block, on average at least; the table of a block of one would be that person's cells
 LEAST_ROWS = 1000
 
 #: index of an artificial ID in its block; copies of real IDs count from 0
