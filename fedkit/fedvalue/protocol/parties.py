@@ -86,7 +86,7 @@ class Query(NamedTuple):
     """One count to ask for: of a joint cell, or of a whole table (cell None)."""
 
     iteration: int  #: from 1
-    cell: tuple[int, ...] | None  #: a value of each party's features
+    cell: tuple[int, ...] | None  #: the joint cell; None asks for the whole table
     order: Order  #: what the parties are told to send
 
 
