@@ -47,6 +47,11 @@ WORDS = {
     "yes": v.REPRODUCED, "part": v.DIRECTION, "turn": v.TURNS, "no": v.NOT_REPRODUCED,
     "not_run": v.NOT_ATTEMPTED, "shown": v.NOT_JUDGED, "never": v.UNDECIDABLE,
 }  # fmt: skip
+#: of what the page says how many have which verdict
+SAID = {
+    "n_headlines": ("yes", "part", "turn", "no"),
+    "findings": ("yes", "turn", "no", "not_run", "shown", "never"),
+}
 
 
 @dataclass(frozen=True)
@@ -145,8 +150,8 @@ def numbers(report: Report) -> dict[str, Any]:
         "n_headlines_later": int((good["after_runs"] != "").sum()),
     }
     for part, frame in (("n_headlines", counted), ("findings", findings)):
-        for word, verdict in WORDS.items():
-            found[f"{part}_{word}"] = int((frame["verdict"] == verdict).sum())
+        for word in SAID[part]:
+            found[f"{part}_{word}"] = int((frame["verdict"] == WORDS[word]).sum())
     for basis, frame in (("claims", claims), ("findings", findings)):
         yes, can, testable = decided(frame)
         never = int((frame["verdict"] == v.UNDECIDABLE).sum())

@@ -11,7 +11,7 @@ from reproduction.fedms import run as paper
 from reproduction.fedms.experiments import KINDS, PAPER_METHODS, SCENARIOS
 from reproduction.fedms.run import scores_of_round
 from reproduction.overviews import by_method, lead, where
-from reproduction.tables import otherwise
+from reproduction.verdicts import Judged
 
 BASE = paper.Setting(
     "fedavg", "digits", "digits", "dir1", model="mlp-8", clients=8, participants=3, rounds=4,
@@ -200,7 +200,9 @@ def test_every_table_and_number_of_the_pages_has_its_place(evaluation):
     assert (alike.greedyfed > alike.fedms).sum() > 1
     variants = {
         (reading.other, moved.claim): moved
-        for reading, found in otherwise(evaluation.entries, evaluation.store)
+        for reading, found in Judged(
+            evaluation.entries, evaluation.store, "paper", "paper"
+        ).otherwise()
         for moved in found
     }
     printed = [moved for (other, _), moved in variants.items() if other == "method=fedms-printed"]
