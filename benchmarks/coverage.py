@@ -60,6 +60,8 @@ def games(n: int) -> dict[str, fk.Game]:
         "saturating": saturating(n),
         "unanimity sum": fk.tabulate(fk.random_unanimity_sum(n, 30, 1)),
         "airport": fk.tabulate(fk.airport(np.arange(1.0, n + 1))),
+        "gloves": fk.tabulate(fk.glove(n // 4, n - n // 4)),  # few bring much, and seldom
+        "vote": fk.tabulate(fk.weighted_majority(np.arange(1, n + 1), n * (n + 1) // 4 + 1)),
     }
     return found if n > 12 else found | {"digits round": real_round(n)}
 
