@@ -72,7 +72,7 @@ def held() -> plots.Shown:
         "How often, in percent, 95% intervals held the exact value: means over games and budgets, "
         "the least of any game and budget, and of any player in them. A dash where there were "
         "mostly fewer than ten walks, pairs or draws, which get no interval; ProxySampling of 20 "
-        "players was not measured.",
+        "players was not measured here.",
         decimals=0,
     )
 
