@@ -401,17 +401,6 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     return _counted(frame, kinds).rename(index=v.verdict_text).T.rename_axis("kind")
 
 
-def by_declaration(frame: pd.DataFrame) -> pd.DataFrame:
-    """Count a paper's verdicts by when the claim was declared; those that nothing has are left out.
-
-    Index verdicts with their icons; columns before the runs, after the runs, by construction.
-    """
-    when = frame["after_runs"].ne("").map({False: "before the runs", True: "after the runs"})
-    when = when.mask(frame["by_construction"].astype(bool), "by construction")
-    counts = _counted(frame, when, ["before the runs", "after the runs", "by construction"])
-    return counts[counts.any(axis=1)].rename(index=v.verdict_text)
-
-
 def by_finding(frame: pd.DataFrame) -> pd.DataFrame:
     """Give one vote to each finding: claims that say one thing in several readings.
 

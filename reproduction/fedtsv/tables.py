@@ -66,14 +66,6 @@ def main_claims(e: Evaluation) -> Any:
 PAGE.choices("fedtsv")
 
 
-@pages.captioned()
-def declared(e: Evaluation) -> Any:
-    """All claims of the paper, each reading of one counted, by verdict and by when they were
-    written down.
-    """
-    return pages.by_declaration(e.claims)
-
-
 @PAGE.table(
     "The runs of Figure 1 on MNIST",
     "Late accuracy is the mean test accuracy over the last quarter of the rounds.",
