@@ -59,24 +59,6 @@ def numbers() -> dict[str, Any]:
     }
 
 
-def held() -> plots.Shown:
-    """Show how often 95% intervals held, by estimator and number of players."""
-    frame = coverage()
-    shown = 100 * frame.groupby(["estimator", "players"], sort=False).held.mean().unstack()
-    shown.columns = [f"{n} players" for n in shown.columns]
-    worst = frame.loc[frame.groupby("estimator").held.idxmin()].set_index("estimator")
-    shown["least of all"], shown["on"] = 100 * worst.held, worst.game
-    shown["of one player"] = 100 * counted_often(frame).groupby("estimator").least.min()
-    return plots.table(
-        shown.rename_axis(None),
-        "How often, in percent, 95% intervals held the exact value: means over games and budgets, "
-        "the least of any game and budget, and of any player in them. A dash where there were "
-        "mostly fewer than ten walks, pairs or draws, which get no interval; ProxySampling of 20 "
-        "players was not measured here.",
-        decimals=0,
-    )
-
-
 def relative_error(found: Any, exact: Any) -> float:
     """Root mean square of the errors, as a share of the mean absolute value."""
     return float(np.sqrt(np.mean((found - exact) ** 2)) / np.abs(exact).mean())
