@@ -50,12 +50,12 @@ NOISES = ("none", "label-10", "label-20", "label-40", "pattern-20")
 
 def setting_name(dataset: str, distribution: str, noise: str = "none") -> str:
     """Return a setting in words."""
-    place, (kind, _, share) = (
-        f"{DATA[dataset]}, {DISTRIBUTIONS[distribution]}",
-        noise.partition("-"),
-    )
+    place = f"{DATA[dataset]}, {DISTRIBUTIONS[distribution]}"
+    if noise == "none":
+        return place
+    kind, _, share = noise.partition("-")
     words = {"label": "label noise", "pattern": "pattern", "backdoor": "backdoor"}
-    return place if noise == "none" else f"{place}, {share}% {words[kind]}"
+    return f"{place}, {share}% {words[kind]}"
 
 
 @dataclass(frozen=True)
