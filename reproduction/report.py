@@ -240,8 +240,8 @@ def headlines_otherwise(report: Report) -> Any:
             if moved.before != moved.after:
                 ours = "" if moved.reading.admissible else " (not the paper's words)"
                 reading = re.sub(r"experiment=\w+ ", "", moved.reading.other)
-                if "experiment=declared" in moved.reading.other:  # many settings at once
-                    reading = "the declared federation"
+                if "split=blocks lr=0.1" in moved.reading.other:  # many settings at once
+                    reading = "the federation of blocks"
                 verdict = f"{reading}{ours}: {v.verdict_text(moved.after)}"
                 row["another verdict in"].append(verdict)
     for row in rows.values():

@@ -410,8 +410,8 @@ def save(store, paper, experiment, metrics, profile="paper", **change):
 
 
 def save_owen(store, method, accuracy, profile="paper", **change):
-    metrics = {"accuracy": accuracy, "calls": [40.0] * len(accuracy)}
-    save(store, "fedowen", "table1", metrics, profile, method=method, **change)
+    metrics = {"accuracy_last_10_rounds": accuracy, "calls": [40.0] * len(accuracy)}
+    save(store, "fedowen", "declared", metrics, profile, method=method, **change)
 
 
 def verdict_of(claim, values):
@@ -444,7 +444,7 @@ def frame(tmp_path_factory):
 def test_join_of_an_empty_store(tmp_path):
     rows = judged(Store(tmp_path))
     assert rows.loc[VALUE].verdict == v.NOT_ATTEMPTED
-    assert rows.loc[VALUE].command.startswith("fedkit run fedowen table1 --profile paper --only ")
+    assert rows.loc[VALUE].command.startswith("fedkit run fedowen declared --profile paper --only ")
     assert rows.loc["fedowen.t1.medmnist.a0.05.fedowen"].verdict == v.NOT_TESTABLE
     # a bound of ours stands with the rule and does not pass for a printed number
     ours, printed = rows.loc["fedowen.ranking.printed"], rows.loc["fedowen.shortfall"]
@@ -607,12 +607,12 @@ def test_every_claim_is_in_the_table_to_be_searched_the_judged_first(frame):
     assert set(found["declared"]) == {"before the runs", "after the runs", "by construction"}
     unjudged = found["verdict"].str[2:].isin(v.UNJUDGED).tolist()
     assert unjudged == sorted(unjudged)
-    assert any("`fedkit run fedowen table1" in below for below in shown["fold"]["claim"])
+    assert any("`fedkit run fedowen declared" in below for below in shown["fold"]["claim"])
     assert set(shown["filters"]) | set(shown["keys"]) <= set(found)
 
 
 def test_tiny_numbers_are_powers_of_ten_and_a_verdict_has_its_marks(frame):
-    (row,) = frame[frame["claim"] == VALUE].to_dict("records")
+    (row,) = frame[frame["claim"] == VALUE].assign(after_runs="").to_dict("records")
     tiny = pd.DataFrame([{**row, "mean": 1.2e-5, "low": -3e-7, "note": "p = 3.8e-06; alpha1e5"}])
     assert "1.2·10⁻⁵ [-3.0·10⁻⁷, " in tables.claims_table(tiny)
     assert "p = 3.8·10⁻⁶; alpha1e5" in tables.claims_table(tiny)  # a name stays as it is
@@ -632,7 +632,7 @@ def test_tables_for_a_page(frame):
     assert "not attempted (cost)" in lines[2]
     refused("tables are", tables.comparison_table, frame, "t9")
     text = tables.claims_table(frame[frame["claim"] == VALUE], commands=True)
-    assert "`fedkit run fedowen table1" in text
+    assert "`fedkit run fedowen declared" in text
     assert "✓ reproduced" in text
     assert len({line.count(" | ") for line in text.splitlines()}) == 1  # a head for every column
     counts = tables.summary(frame)
