@@ -77,13 +77,15 @@ class Evaluation(overviews.Evaluation):
     def declared(self) -> Any:
         """Accuracy of both tables in the declared federation, by imbalance, data set, alpha, seed.
 
-        Mean of the last ten rounds; the columns of which all rows are on record.  Clients are
-        equally large, so no values at all are FedAvg, and have no column of their own.
+        Mean of the last ten rounds; the columns of which all printed rows, Eq. 11 and random values
+        are on record.  Clients are equally large, so no values at all are FedAvg, and have no
+        column of their own.
         """
         places = ["imbalance", *_PLACE]
         wide = self.accuracy("declared", places, metric="accuracy_last_10_rounds")
         wide = wide.drop(columns="uniform", errors="ignore")
-        return wide.groupby(places).filter(lambda column: column.notna().all(axis=None))
+        needed = wide.columns.drop("size-values", errors="ignore")
+        return wide.groupby(places).filter(lambda column: column[needed].notna().all(axis=None))
 
     @view
     def blocks(self) -> Any:

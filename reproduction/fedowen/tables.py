@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -39,11 +40,11 @@ def main_claims(e: Evaluation) -> Any:
         "unbiased": "Algorithm 1 is unbiased (error of its mean, an airport game of four)",
         "gain.share.worst": "up to 23% over baselines: over the worst, in percent of FedOwen's own "
         f"accuracy (over the best at most {best:.1f}%); arithmetic on the printed tables",
-        "p1.mnist.vs-fedavg": "points over FedAvg, MNIST, three settings",
-        "p1.fashionmnist.vs-fedavg": "points over FedAvg, FashionMNIST, three settings",
-        "p1.mnist.vs-banzhaf": "points over Data Banzhaf, MNIST, three settings",
-        "p1.fashionmnist.vs-banzhaf": "points over Data Banzhaf, FashionMNIST, three settings",
-        "p1.mnist.vs-shapfed": "points over ShapFed-WA, MNIST, three settings",
+        **{
+            f"p1.{data}.vs-{rival}": f"points over {LABELS[rival]}, {findings.SETS[data]}, three "
+            "settings of Table 1"
+            for rival, data in product(("fedavg", "banzhaf", "shapfed"), findings.SETS)
+        },
         f"o3.{column}.vs-no-adaptive-0.01": "points by selecting by value (Table 3, in the "
         "federation of blocks)",
     }
