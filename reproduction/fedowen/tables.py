@@ -97,7 +97,7 @@ def confirmed(e: Evaluation) -> Any:
 
 @pages.captioned()
 def rows(e: Evaluation, wide: Any, words: str) -> Any:
-    """Tables 1 and 2 in {words}, with 95% intervals over {seeds}; behind it what the paper prints."""
+    """Tables 1 and 2 in {words}, with 95% intervals over {seeds}; then what the paper prints."""
     shown = {}
     for (factor, data, alpha), column in wide.groupby(["imbalance", "dataset", "alpha"]):
         name = f"{findings.SETS[str(data)]}, Dirichlet {alpha:g}, imbalance {factor:g}"
