@@ -187,7 +187,7 @@ def test_estimators_and_federation_are_as_the_pages_say(evaluation):
         "fedowen.t1.fashionmnist.a0.01.")]  # fmt: skip
     confirmed = (column.verdict == "reproduced").sum()
     assert confirmed + counted["n-no"] + counted["n-open"] == counted["n-rows"] == 7
-    assert counted["n-columns"] == 6
+    assert counted["n-columns"] == 12
     spread = where(evaluation.frame("table1"), metric="effective_participants",
                    **findings.COLUMN).groupby("method").value.mean()  # fmt: skip
     assert spread["fedowen"] < spread["banzhaf"] < spread["random-values"]
