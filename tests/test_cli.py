@@ -261,9 +261,15 @@ def test_compare(store, fedkit) -> None:
     assert fedkit("compare", "fedowen", "--check")[0] == 1
 
 
+LAST_TEN = "accuracy_last_10_rounds"
+
+
 def _record(store: Store, paper: str, experiment: str, profile: str, **settings: object) -> None:
     cell = Cell(profile, paper, experiment, settings, (0, 1, 2))
-    results = [{"seed": s, "metrics": {"accuracy": 88.0 + s / 10}} for s in cell.seeds]
+    results = [
+        {"seed": s, "metrics": dict.fromkeys(("accuracy", LAST_TEN), 88.0 + s / 10)}
+        for s in cell.seeds
+    ]
     store.save(cell, results, {})
 
 
@@ -273,11 +279,12 @@ def test_compare_explains_itself(store, fedkit):
         "imbalance": 0.01, "clients": 100, "rounds": 100, "levels": 2, "epsilon": 0.1,
     }  # fmt: skip
     for profile in ("paper", "smoke"):
-        _record(store, "fedowen", "table1", profile, **cell)
+        for experiment in ("declared", "table1"):  # of Tables 1 and 3
+            _record(store, "fedowen", experiment, profile, **cell)
     lines = fedkit("compare", "fedowen")[1].splitlines()
-    (line, _) = (line for line in lines if "n = 3 †" in line)  # it stands in Table 3 as well
+    (line, _) = (line for line in lines if "n = 3 †" in line)  # of Table 1, and of Table 3
     assert line.startswith("    paper 88.12; ours 88.10 [")
-    assert line.endswith("✓ reproduced; also fits 3 of 6 other rows")
+    assert line.endswith("✓ reproduced ‡; also fits 3 of 6 other rows")
     assert lines[-2].startswith("claims without a number of ours: ")
     assert lines[-1].startswith("† by records that this code no longer gives")
     assert "fedkit run fedowen --profile paper --stale" in lines[-1]
