@@ -171,6 +171,16 @@ def test_in_the_federation_of_blocks_values_helped_in_table_1_and_not_in_table_2
     assert max(abs(cut.mean) for cut in blind) < 0.5
 
 
+def test_in_the_declared_federation_values_do_not_help(evaluation):
+    found = findings.differences(evaluation)
+    behind = ("hard-random", "mild-avg", "mild-random", "all-avg", "all-random")
+    assert [name for name in behind if found[name].high >= 0] == []
+    assert found["hard-avg"].low < 0 < found["hard-avg"].high
+    assert found["all-shapfed"].low > 0
+    ahead = overviews.gains(findings.pooled(evaluation.declared), "fedavg")
+    assert (ahead.low < 0).all()  # no row is ahead of plain averaging
+
+
 def test_the_abstracts_number_is_near_a_natural_reading_and_not_the_best_row(evaluation):
     assert evaluation.ours("gain.share.worst").mean == pytest.approx(22.8, abs=0.05)
     assert evaluation.ours("gain.relative.best").mean < 7
