@@ -137,17 +137,17 @@ def record_names() -> Iterator[Row]:
 
 
 def experiments() -> Iterator[Row]:
-    """List the record of every setting of every experiment.
+    """List the records of every setting of every experiment, by the digests that end their names.
 
-    A record's name ends in a digest of the settings and the seeds, so equal names are equal both.
+    A digest is of the settings and the seeds; :func:`record_names` has the words before it.
     """
     from reproduction.experiments import all_experiments
 
     for experiment in sorted(all_experiments(), key=lambda item: (item.paper, item.name)):
         for profile in ("smoke", "laptop", "paper"):
             place = f"{profile}/{experiment.paper}/{experiment.name}"
-            names = sorted(cell.key for cell in experiment.cells(profile, None))
-            yield {"experiment": place, "records": names}
+            keys = sorted(cell.key.rpartition("-")[2] for cell in experiment.cells(profile, None))
+            yield {"experiment": place, "records": keys}
 
 
 def estimations() -> Iterator[Row]:
