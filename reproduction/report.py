@@ -132,6 +132,7 @@ def numbers(report: Report) -> dict[str, Any]:
     """What the page says in numbers, by the names under which it shows them."""
     claims, findings = report.claims, report.findings
     later = claims["after_runs"] != ""
+    early = report.judged["verdict"][~later[report.judged.index]]
     counted = report.counted_headlines
     good = counted[counted["verdict"].isin(v.HOLDS)]
     ticks = claims["also_fits"].dropna()
@@ -142,6 +143,9 @@ def numbers(report: Report) -> dict[str, Any]:
         "n_judged": len(report.judged),
         "n_ccea": int((report.judged["paper_key"] == "FedCCEA").sum()),
         "n_later_judged": int(later[report.judged.index].sum()),
+        "n_early_judged": len(early),
+        "n_early_holds": int(early.isin(v.HOLDS).sum()),
+        "n_early_no": int((early == v.NOT_REPRODUCED).sum()),
         "n_later_yes": int((claims[later]["verdict"] == v.REPRODUCED).sum()),
         "n_ticks": len(ticks),
         "n_telling": int((ticks == 0).sum()),

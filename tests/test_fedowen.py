@@ -132,10 +132,10 @@ def test_in_the_federation_of_blocks_values_helped_in_table_1_and_not_in_table_2
     digits = evaluation.unequal.loc["mnist", 0.01]
     found = findings.differences(evaluation) | {
         "pool-blind": lead(hard, "fedowen", "random-values"),
-        "pool-avg": lead(hard, "fedowen", "fedavg"),
+        "blocks-none": lead(hard, "fedowen", "uniform"),
         "blind-none": lead(hard, "random-values", "uniform"),
         "blocks-mild-blind": lead(mild, "fedowen", "random-values"),
-        "blocks-mild-avg": lead(mild, "fedowen", "fedavg"),
+        "blocks-mild-none": lead(mild, "fedowen", "uniform"),
         "shapfed-mild": lead(mild, "shapfed", "fedowen"),
         "banzhaf-mild": lead(mild, "banzhaf", "fedowen"),
         "exact-mild-none": lead(mild, "exact", "uniform"),
@@ -147,13 +147,13 @@ def test_in_the_federation_of_blocks_values_helped_in_table_1_and_not_in_table_2
         "uneq-even-mnist": lead(digits, "uniform", "fedavg"),
         "uneq-none-mnist": lead(digits, "fedowen", "uniform"),
     }
-    above = ("pool-blind", "blocks-none", "pool-avg", "blocks-dealt", "weights-alone",
+    above = ("pool-blind", "blocks-none", "blocks-avg", "blocks-dealt", "weights-alone",
              "selection-alone", "blocks-ban", "exact-fedowen", "banzhaf-mild",
              "shapfed-mild", "uneq-avg", "uneq-even", "uneq-even-mnist")  # fmt: skip
     assert [name for name in above if found[name].low <= 0] == []
-    below = ("blocks-mild-blind", "blocks-mild-avg", "uneq-none")
+    below = ("blocks-mild-blind", "blocks-mild", "uneq-none")
     assert [name for name in below if found[name].high >= 0] == []
-    open_ones = ("blind-none", "blocks-mild", "shf-own", "gtg-own", "mc-own", "fixed-own",
+    open_ones = ("blind-none", "blocks-mild-none", "shf-own", "gtg-own", "mc-own", "fixed-own",
                  "exact-mild-none", "uneq-none-mnist", "uneq-avg-mnist")  # fmt: skip
     assert [name for name in open_ones if not found[name].low < 0 < found[name].high] == []
     declared = ("hard-", "mild-", "all-")
