@@ -9,6 +9,9 @@ from html import escape, unescape
 from typing import Any
 
 from docutils import nodes
+from sphinx.search import SearchEnglish, languages
+
+LONGEST = 50_000  # characters of an output that the search looks into
 
 
 class NumberedTable(nodes.container):
@@ -22,8 +25,16 @@ class NumberedFigure(nodes.container):
 _KINDS = {"table": (NumberedTable, "<caption>"), "figure": (NumberedFigure, "<figcaption>")}
 
 
+class Searched(SearchEnglish):
+    """English without the longest tables, whose words would answer every question."""
+
+    def split(self, input: str) -> list[str]:
+        return super().split(input) if len(input) < LONGEST else []
+
+
 def setup(app: Any) -> dict[str, Any]:
     """Connect to Sphinx."""
+    languages["en"] = Searched
     for kind, (node, _) in _KINDS.items():
         app.add_enumerable_node(node, kind, lambda found: found["title"], html=(_open, _close))
     app.connect("autodoc-process-docstring", one_by_one, priority=400)  # before napoleon
