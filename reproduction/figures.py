@@ -30,7 +30,9 @@ __all__ = [
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)))
-HEAT = LinearSegmentedColormap.from_list("fedkit", ["#D9E9F4", "#7FBCE3", "#0072B2"])
+HEAT = LinearSegmentedColormap.from_list(
+    "fedkit", ["#E6F1F8", "#9CCBE8", "#3E9BD1"]
+)  # black is read on each
 
 
 def looks(hue: Iterable[object], order: Sequence[str] | None) -> dict[str, dict[str, Any]]:
@@ -297,8 +299,7 @@ def stacked(counts: DataFrame, parts: Mapping[str, tuple[str, int]], xlabel: str
         look: dict[str, Any] = {"color": PALETTE[colour], "label": words, "height": 0.66}
         bars = axis.barh(list(shares.index), shares[part], left=starts[part], **look)
         there = counts[part].astype(str).where(shares[part] > 4, "")
-        ink = "white" if colour == 0 else "black"  # blue is the darkest
-        axis.bar_label(bars, list(there), label_type="center", fontsize=9, color=ink)
+        axis.bar_label(bars, list(there), label_type="center", fontsize=9, color="black")
     axis.invert_yaxis()
     axis.grid(False, axis="y")
     axis.set_xlabel(xlabel, color=INK)

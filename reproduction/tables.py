@@ -23,7 +23,7 @@ from reproduction.claims import Claims, rules
 from reproduction.measured import Measured
 from reproduction.readings import choices_of
 from reproduction.records import Store
-from reproduction.widgets import Shown
+from reproduction.widgets import Shown, typeset
 
 #: digits of an exponent
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -213,8 +213,14 @@ def _cells(e: Any, table: str, names: Mapping[str, str]) -> str:
     claims = e.claims[[c.place.get("table") == table for c in e.claims.entry]]
     places = [{**c.place, "row": ""} for c in claims.entry]
     judged = [place for place, x in zip(places, claims.verdict, strict=True) if x not in v.UNJUDGED]
-    head = f"{e.entries.tables[table].where}: printed, ours, and the verdict.\n\n"
-    return head + comparison_table(claims[[place in judged for place in places]], table, names)
+    shown = claims[[place in judged for place in places]]
+    head = (
+        f"{e.entries.tables[table].where}: printed, ours with its 95% interval, and the verdict; "
+    )
+    head += "beside a tick, how many other rows of its column our number would fit."
+    head += marks_told(shown)
+    told = comparison_table(shown, table, names)
+    return f"{head}\n\n::::{{div}} full-width fedkit-cells\n{told}\n::::"
 
 
 def main_claims(
@@ -356,9 +362,8 @@ def comparison_table(
         else_told = "" if why else _copied(row)
         why += else_told and f"<br>{else_told}"
         why += f"<br>{_fits(row)}" if _fits(row) else ""
-        cells.setdefault(names.get(name, name), {})[head] = powers(
-            f"{row['paper']}<br>{_ours(row)[1]}<br>{_with_remarks(row)}{why}"
-        )
+        told = f"{row['paper']}<br>{_ours(row)[1]}<br>{_with_remarks(row)}{why}"
+        cells.setdefault(names.get(name, name), {})[head] = powers(typeset(told))
     if not cells:
         known = sorted({str(claim.place.get("table")) for claim in frame["entry"]})
         where = f" with {column}" if column else ""

@@ -58,6 +58,7 @@ def typeset(text: str) -> str:
     """Give numbers their minus, which a hyphen is not, and keep intervals on one line."""
     text = re.sub(r"(?<![\w.)\]])-(?=\d)", "−", text)
     whole = r"\[[^][a-zA-Z]*\](?: \*)?| ± |\bn = \d+|\d / \d"  # an interval and its star
+    whole += r"|(?<!\w)[✓↗?≠⊘✗⇄○∅] (?=\w)| (?=[†‡])|\d (?=[✓✗]|open\b)"  # marks, and counts of them
     return re.sub(whole, lambda found: found[0].replace(" ", "\u00a0"), text)
 
 
@@ -86,7 +87,7 @@ def table(
         frame = frame.rename_axis(**names)
 
     def head(x: object) -> object:
-        return escape(x, quote=False) if isinstance(x, str) else x
+        return typeset(escape(x, quote=False)) if isinstance(x, str) else x
 
     def cell(x: object) -> str:
         if isinstance(x, bool | str) or not isinstance(x, Real):

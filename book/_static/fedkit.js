@@ -32,20 +32,40 @@ addEventListener("DOMContentLoaded", () => {
   });
 });
 
-// What goes on to the right has an arrow at its edge, until it is scrolled to its end.
-addEventListener("load", () => {
+// Names of modules and in signatures break at their dots and brackets; short code does not break.
+addEventListener("DOMContentLoaded", () => {
+  document.querySelectorAll("dt.sig :not(:has(*)), .page-toc a :not(:has(*))").forEach(name => {
+    const parts = name.textContent.split(/(?<=[._(])(?=\w)/);
+    name.replaceChildren(...parts.flatMap(part => [part, document.createElement("wbr")]));
+  });
+  document.querySelectorAll("article code.literal").forEach(code => {
+    code.classList.toggle("fedkit-whole", code.textContent.length < 18);
+  });
+});
+
+// What goes on to the right has an arrow at its edge, until it is scrolled to its end.  Formulas
+// are made smaller before that.
+addEventListener("load", async () => {
+  await window.MathJax?.startup?.promise;
+  document.querySelectorAll("article :is(div.math > mjx-container, span.math)").forEach(formula => {
+    const fits = formula.clientWidth / formula.scrollWidth;
+    if (formula.scrollWidth - formula.clientWidth < 16) return; // slanted letters lean out
+    const size = parseFloat(getComputedStyle(formula).fontSize);
+    formula.style.fontSize = `${Math.max(0.97 * fits, 0.72) * size}px`;
+  });
   const boxes = "article :is(figure, .output):has(> img, > a > img), article .cell_output table, "
-    + "article .pst-scrollable-table-container, article div.math, article pre";
+    + "article .pst-scrollable-table-container, article div.math > mjx-container, article pre";
   const tell = (box, mark) => {
-    mark.hidden = box.scrollLeft + box.clientWidth >= box.scrollWidth - 2;
-    mark.style.setProperty("--fedkit-top", `${Math.min(box.offsetHeight / 2, 120)}px`);
+    const [head, all] = [box.querySelector("caption")?.offsetHeight ?? 0, box.offsetHeight];
+    mark.hidden = box.scrollLeft + box.clientWidth >= box.scrollWidth - 12;
+    mark.style.setProperty("--fedkit-top", `${head + Math.min((all - head) / 2, 120)}px`);
   };
   document.querySelectorAll(boxes).forEach(box => {
     if (box.closest(".fedkit-finder")) return;
     const mark = document.createElement("div");
     mark.className = "fedkit-more";
     mark.setAttribute("aria-hidden", "true");
-    box.before(mark);
+    (box.closest("div.math") ?? box).before(mark);
     const again = () => tell(box, mark);
     box.addEventListener("scroll", again, {passive: true});
     new ResizeObserver(again).observe(box);

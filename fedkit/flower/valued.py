@@ -108,7 +108,7 @@ class Valued(Strategy):
     seed: int = 0
     history: History = field(default_factory=History, init=False)  #: as ``fk.run`` leaves it
     #: number of each node that replied; what its reply names in ``{"fedkit": {"client": number}}``
-    #: (a ``ConfigRecord``) where that is free, else the lowest that is
+    #: (a ``ConfigRecord``) where that is free, else the lowest free one
     numbers: dict[int, int] = field(default_factory=dict, init=False)
     #: what is known of the clients; None before the first reply
     table: rounds.ClientTable | None = field(default=None, init=False)

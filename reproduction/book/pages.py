@@ -52,7 +52,8 @@ def one_by_one(app: Any, what: str, name: str, obj: Any, options: Any, lines: li
     a colon for its type.
     """
     if what in ("attribute", "data", "property"):
-        lines[:] = [re.sub(r"(?<![:`]):(?= )", " –", line) for line in lines]
+        colon = r"(``.*?``)|(?<![:`]):(?= )"  # but for those in code
+        lines[:] = [re.sub(colon, lambda found: found[1] or " –", line) for line in lines]
         return
     apart = []
     for line in lines:
@@ -75,6 +76,9 @@ def _raw(node: nodes.Node) -> Iterator[nodes.raw]:
 
 def wrap(app: Any, doctree: nodes.document) -> None:
     """Make each output with a caption a node that Sphinx numbers."""
+    for field in doctree.findall(nodes.field_body):
+        for text in list(field.findall(nodes.Text)):  # napoleon's dash
+            text.parent.replace(text, nodes.Text(text.replace(" -- ", " – ")))
     page = app.env.docname.rpartition("/")[2]
     found = dict.fromkeys(_KINDS, 0)
     for bundle in list(doctree.findall(nodes.container)):

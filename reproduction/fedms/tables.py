@@ -20,7 +20,9 @@ from reproduction.tables import Page, captioned
 from reproduction.tables import main_claims as claims_in_words
 from reproduction.verdicts import REPRODUCED, UNJUDGED, join
 
-PAGE = Page(Evaluation, LABELS)
+SKEWS = {name: f"Dir({alpha:g})" for name, alpha in SCENARIOS.items()}
+_WORDS = {"maverick": "Mavericks", "mnist": "MNIST", "cifar10": "CIFAR-10"}
+PAGE = Page(Evaluation, LABELS | KIND_LABELS | SKEWS | _WORDS)
 every = PAGE.every
 
 
@@ -29,7 +31,8 @@ def _means(frame: pd.DataFrame, metric: str, least: float = 0, most: float = 100
     cells = frame[frame.metric == metric].groupby(["method", "scenario"]).value
     text = cells.apply(lambda x: bounded_interval(x, least, most).text(1)).unstack()
     text = text.loc[[m for m in LABELS if m in text.index], list(SCENARIOS)]
-    return text.rename(index=LABELS).rename_axis(index=None, columns=None)
+    text = text.rename(index=LABELS, columns=SKEWS)
+    return text.rename_axis(index=None, columns=None)
 
 
 @captioned(cards=True)

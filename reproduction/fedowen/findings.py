@@ -88,11 +88,6 @@ class Evaluation(overviews.Evaluation):
         return wide.groupby(places).filter(lambda column: column[needed].notna().all(axis=None))
 
     @view
-    def blocks(self) -> Any:
-        """Final accuracy of both tables in the federation of blocks, indexed as the declared."""
-        return pd.concat({0.01: self.blocks1, 0.05: self.blocks2}, names=["imbalance"])
-
-    @view
     def tables(self) -> Any:
         """Tables 1 and 2 as printed: a row per method, a column per imbalance, set and alpha."""
         first, second = (self.entries.tables[name] for name in ("t1", "t2"))

@@ -78,8 +78,7 @@ def overlap(own: Ints, a: Ints, b: Ints, label: Ints) -> Picture:
         look = {"facecolor": color} if fill == "full" else {"facecolor": "none", "hatch": fill}
         axis.barh(row, width, 0.62, left=start, edgecolor=color, **look)
         words = {"ha": "center", "va": "center", "fontsize": 8.5}
-        ink = INK if not row else "white" if color == blue else "black"
-        axis.text(start + width / 2, row, text, color=ink, **words)
+        axis.text(start + width / 2, row, text, color="black" if row else INK, **words)
     for at in (known + both - conditional(b, label, own), known + conditional(a, label, own)):
         axis.plot([at, at], [1.5, 4.4], color=INK, linestyle=(0, (2, 3)))
     axis.set_yticks([])
@@ -288,8 +287,7 @@ def correlations(e: Evaluation) -> Picture:
         table = table.loc[list(dict.fromkeys(part.dataset)), names]
         axis.imshow(table, cmap=plots.HEAT, vmin=-0.2, vmax=1, aspect="auto")
         for (row, column), mean in np.ndenumerate(table.to_numpy()):
-            look = {"color": "white" if mean > 0.7 else "black", "fontsize": 8}
-            look["weight"] = "bold" if mean > 0.7 else "normal"
+            look = {"fontsize": 8, "weight": "bold" if mean > 0.7 else "normal"}
             text = f"{mean:.2f}".replace("-", "−").replace("0.", ".")
             axis.text(column, row, text, ha="center", va="center", **look)
         axis.grid(False)
@@ -456,8 +454,7 @@ def server_view(clear: Ints, tables: Mapping[str, Table]) -> Picture:
         axis.set_title(name)
         few = counts.size <= 36
         for (i, j), n in np.ndenumerate(counts) if few else ():
-            colour = "white" if n > 0.7 * counts.max() else "black"
-            axis.text(j, i, str(n), ha="center", va="center", weight="bold", color=colour)
+            axis.text(j, i, str(n), ha="center", va="center", weight="bold")
         axis.set_xticks(range(counts.shape[1]) if few else [])
         axis.set_yticks(range(counts.shape[0]))
         cell = "cell" if name == "the true table" else "token"
