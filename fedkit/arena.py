@@ -52,8 +52,10 @@ images (utilities of coalitions and models), and training from scratch."""
 
 #: participants of a round whose 2^k coalitions are all evaluated
 MOST = 14
-#: clients whose federations are all trained; beyond, coalitions are sampled, so many
-EXACT_UP_TO, SAMPLED = 11, 600
+#: up to so many clients the federations of all coalitions are trained
+EXACT_UP_TO = 11
+#: of more clients so many coalitions are sampled
+SAMPLED = 600
 #: mean cross-entropy of a model that has diverged, and the worst there is
 WORST = 10.0
 #: utility evaluations per participant that samplers may spend in a round

@@ -464,7 +464,7 @@ def readings(claims: Claims, store: Store, profile: str = "paper") -> pd.DataFra
 def other_choices(store: Store, claims: Claims, profile: str = "paper") -> Any:
     """The other choices that are run. Counted are claims that are judged under both and rest on
     other records; moved are those with another verdict, turned those that hold under one choice
-    and fail under the other. Admissible is what the paper's words allow. Intervals are over seeds.
+    and fail under the other. Admissible is what the paper's words allow.
     """
     found = readings(claims, store, profile).rename(columns={"claims judged under both": "claims"})
     return found.loc[found["claims"] > 0, ["other", "admissible", "claims", "moved", "turned"]]

@@ -137,7 +137,7 @@ def finder(
     names = [str(name) for name in frame.columns]
 
     def cell(column: str, place: int, value: object) -> str:
-        shown = escape(str(value), quote=False)
+        shown = typeset(escape(str(value), quote=False))
         key = keys[column][place] if column in keys else math.nan
         attribute = "" if math.isnan(key) else f" data-key='{key:.12g}'"
         if column in fold:

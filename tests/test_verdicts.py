@@ -625,7 +625,9 @@ def test_tiny_numbers_are_powers_of_ten_and_a_verdict_has_its_marks(frame):
 
 
 def test_tables_for_a_page(frame):
-    lines = tables.comparison_table(frame, "t1", dataset="mnist").replace("\u00a0", " ").splitlines()
+    lines = (
+        tables.comparison_table(frame, "t1", dataset="mnist").replace("\u00a0", " ").splitlines()
+    )
     assert lines[0] == "| paper / ours / verdict | alpha 0.01 | alpha 0.05 | alpha 0.1 |"
     assert len(lines) == 2 + 7
     assert "88.12<br>88.20 [87.70, 88.70], n = 3 †<br>✓ reproduced" in lines[-1]

@@ -35,11 +35,11 @@ addEventListener("DOMContentLoaded", () => {
 // Names of modules and in signatures break at their dots and brackets; short code does not break.
 addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll("dt.sig :not(:has(*)), .page-toc a :not(:has(*))").forEach(name => {
-    const parts = name.textContent.split(/(?<=[._(])(?=\w)/);
+    const parts = name.textContent.split(/(?<=[a-z\d_]{2}[._(])(?=[a-z_])/i);
     name.replaceChildren(...parts.flatMap(part => [part, document.createElement("wbr")]));
   });
-  document.querySelectorAll("article code.literal").forEach(code => {
-    code.classList.toggle("fedkit-whole", code.textContent.length < 18);
+  document.querySelectorAll("article code span.pre").forEach(word => {
+    word.classList.toggle("fedkit-whole", word.textContent.length < 24);
   });
 });
 
@@ -48,8 +48,8 @@ addEventListener("DOMContentLoaded", () => {
 addEventListener("load", async () => {
   await window.MathJax?.startup?.promise;
   document.querySelectorAll("article :is(div.math > mjx-container, span.math)").forEach(formula => {
-    const fits = formula.clientWidth / formula.scrollWidth;
-    if (formula.scrollWidth - formula.clientWidth < 16) return; // slanted letters lean out
+    const fits = formula.closest("p, li, td, dd, div").clientWidth / formula.scrollWidth;
+    if (!(fits < 1)) return;
     const size = parseFloat(getComputedStyle(formula).fontSize);
     formula.style.fontSize = `${Math.max(0.97 * fits, 0.72) * size}px`;
   });

@@ -82,7 +82,7 @@ class OwenSampling(Estimator):
         return game, self
 
     def accumulator(self, n_players: int) -> MeanAccumulator:
-        """Divide as line 23: a level's credit by its whole walks M, and the sum of levels by Q."""
+        """Divide as line 23, by Q and by walks: those made whole, not the M that were planned."""
         return MeanAccumulator(weights=np.full(self.levels, 1.0 / self.levels))
 
     def sample(self, n_players: int, rng: Rng, accumulator: Any, budget: Budget) -> Requests:
@@ -180,7 +180,7 @@ class OwenTwins(Estimator):
 
 @dataclass(frozen=True)
 class EpsilonGreedy:
-    """FedOwen's hybrid adaptive selection (Algorithm 2, Eq. 13).
+    """FedOwen's hybrid adaptive selection (Algorithm 2; Eq. 13 has the bonus whole: low_gain=1).
 
     Where fewer than `k` clients have a positive score, all of these and some of the others.
 

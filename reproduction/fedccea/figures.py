@@ -83,7 +83,8 @@ def sigmoid(fits: Mapping[str, Fit], law: Callable[[float], float]) -> Picture:
 
     `fits` has by title the printed and the connected fit, `law` the true gain by the share used.
     """
-    picture, axes = panels(2, 2, height=4.2)
+    picture, axes = panels(2, 2, height=3.8)
+    axes[0, 0].get_gridspec().set_height_ratios([1, 2.4])
     shares = np.linspace(0.05, 1, 20)
     for column, (title, fit) in enumerate(fits.items()):
         _boxes(axes[0, column], 1 + column, title)
@@ -104,7 +105,7 @@ def sigmoid(fits: Mapping[str, Fit], law: Callable[[float], float]) -> Picture:
 def _boxes(axis: Any, bent: int, title: str) -> None:
     """Draw a network as boxes; the one with the sigmoid is filled."""
     axis.set_axis_off()
-    axis.set(xlim=(-0.2, 7.5), ylim=(-1.0, 0.7))
+    axis.set(xlim=(-0.2, 7.5), ylim=(-0.8, 0.6))
     names = ("sizes of\na round", "$X_\\rho$, sum\nwith $\\omega$", "ten nodes", "accuracy")
     for k, name in enumerate(names):
         look = {"color": PALETTE[1] if k == bent else INK}
@@ -115,7 +116,7 @@ def _boxes(axis: Any, bent: int, title: str) -> None:
             arrow = {"arrowstyle": "->", "color": INK}
             axis.annotate("", (2 * k - 0.1, 0), (2 * k - 0.6, 0), arrowprops=arrow)
     mark = {"ha": "center", "fontsize": 8, "color": PALETTE[1]}
-    axis.text(2 * bent + 0.65, -0.85, "sigmoid here", **mark)
+    axis.text(2 * bent + 0.65, -0.55, "sigmoid here", **mark)
     axis.set_title(title, fontsize=10, color=INK)
 
 

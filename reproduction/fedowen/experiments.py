@@ -1,7 +1,8 @@
 """The settings of FedOwen's evaluation (KhademSohi et al., section 4), at every profile.
 
-Tables 1 to 3 were run with the defaults of :class:`Setting`; ``SCALES["paper"]`` has what varies in
-them, data sets, Dirichlet parameters, imbalances and seeds; ``run.py`` makes a strategy of a row.
+Tables 1 and 2 are judged in the settings of :func:`declared`.  ``table1`` to ``table3`` have the
+defaults of :class:`Setting`, the federation of blocks; ``SCALES["paper"]`` has what varies in them,
+data sets, Dirichlet parameters, imbalances and seeds; ``run.py`` makes a strategy of a row.
 
 What the paper's text does not give (its published code was not read) is a field of :class:`Setting`
 with our choice as its default, and is swept by ``sensitivity``.  Every experiment carries controls;
