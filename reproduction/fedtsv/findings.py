@@ -224,6 +224,7 @@ def counts(e: Evaluation) -> dict[str, Any]:
         "record-seeds": e.mnist.seed.nunique(),
         "told-least": f"{told.min():.2f}",
         "loud-fell": int((lowest < 25).sum()),
+        "loud-seeds": len(lowest),
         "free-tsv": e.free_riders("fedtsv").text(2),
         "free-loss": f"{e.free_riders('loo-loss').mean:.2f}",
         "ms-exact": f"{1000 * timed.loc[5, 'seconds.exact']:.1f}",
