@@ -49,8 +49,8 @@ def _claim(e: Evaluation, name: str | None, digits: int) -> str:
 @pages.captioned(cards=True)
 def main_claims(e: Evaluation) -> Any:
     """What the paper says, in few words, and our numbers with 95% intervals and verdicts: MNIST,
-    ten seeds, fifty at 0.01. A number without an interval is the same in all seeds; a dash is not asked, because
-    the rate was chosen by that number.{marks}
+    ten seeds, fifty at 0.01. A number without an interval is the same in all seeds; a dash is not
+    asked, because the rate was chosen by that number.{marks}
     """
     lines = {
         heading: {
