@@ -236,6 +236,8 @@ def keep(cells: Sequence[Cell], name: str, value: Any) -> list[Cell]:
         there = cell.settings.get(name)
         return name in cell.settings and (there in (value, read) or str(there) == value)
 
+    if not cells:
+        raise ValueError("there are no cells: give one seed at least")
     if kept := [cell for cell in cells if fits(cell)]:
         return kept
     if name == "key":

@@ -361,7 +361,7 @@ def test_a_judged_number_has_its_interval_and_its_seeds() -> None:
 
     judged = 0
     for row in article("notebooks/claims").select(".fedkit-finder tbody tr"):
-        cells = [cell.get_text(" ") for cell in row.find_all("td")]
+        cells = [cell.get_text(" ").replace("\u00a0", " ") for cell in row.find_all("td")]
         _, _, claim, printed, ours, verdict, declared = cells
         if verdict[2:] in UNJUDGED or declared == "by construction" or printed == "–":
             continue
