@@ -189,7 +189,8 @@ class Page:
 
         `judged` makes, of the evaluation, the claims and the profile of their records.
         """
-        self.add(lambda e: choices(paper), "What the paper leaves open", words)
+        caption = "Open points, our choices with reasons, and where they are."
+        self.add(lambda e: _numbered(caption, choices(paper)), "What the paper leaves open", words)
         self.add(lambda e: other_choices(e.store, *judged(e)))
 
     def printed(self, *tables: str) -> None:
@@ -214,13 +215,16 @@ def _cells(e: Any, table: str, names: Mapping[str, str]) -> str:
     places = [{**c.place, "row": ""} for c in claims.entry]
     judged = [place for place, x in zip(places, claims.verdict, strict=True) if x not in v.UNJUDGED]
     shown = claims[[place in judged for place in places]]
-    head = (
-        f"{e.entries.tables[table].where}: printed, ours with its 95% interval, and the verdict; "
-    )
-    head += "beside a tick, how many other rows of its column our number would fit."
-    head += marks_told(shown)
-    told = comparison_table(shown, table, names)
-    return f"{head}\n\n::::{{div}} full-width fedkit-cells\n{told}\n::::"
+    words = f"The paper's {e.entries.tables[table].where}: printed, ours with its 95% interval, "
+    words += "and the verdict; beside a tick, how many other rows of its column our number would "
+    words += f"fit.{marks_told(shown)}"
+    told = _numbered(words, comparison_table(shown, table, names))
+    return f"::::{{div}} full-width fedkit-cells\n{told}\n::::"
+
+
+def _numbered(words: str, table: str) -> str:
+    """Give a table in Markdown the caption with which the book numbers it."""
+    return f":::{{table}} {words}\n\n{table}\n\n:::"
 
 
 def main_claims(

@@ -12,7 +12,7 @@ from refusals import refused
 
 from fedkit.__main__ import main as fedkit
 from fedkit.datasets import files
-from reproduction.book import build, cli
+from reproduction.book import build, cli, pages
 from reproduction.book.api import PAGES, expand, page_of, public_names
 from reproduction.book.build import Book
 from reproduction.book.notebooks import (
@@ -388,3 +388,15 @@ def test_every_name_of_the_front_door_is_documented_and_has_an_example_that_runs
             sections = inspect.getdoc(value) or ""
             assert "Parameters\n" in sections, f"fk.{name} has no parameters"
             assert "Returns\n" in sections, f"fk.{name} does not say what it returns"
+
+
+def test_of_a_fields_comment_code_keeps_its_colons_and_prose_has_dashes():
+    lines = ['number of each node: as in ``{"fedkit": {"client": 1}}``']
+    pages.one_by_one(None, "attribute", "", None, None, lines)
+    assert lines == ['number of each node – as in ``{"fedkit": {"client": 1}}``']
+
+
+def test_the_search_leaves_out_the_longest_outputs():
+    searched = pages.Searched({})
+    assert searched.split("thirty clients") == ["thirty", "clients"]
+    assert searched.split("clients " * pages.LONGEST) == []

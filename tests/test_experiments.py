@@ -18,6 +18,7 @@ from reproduction.experiments import (
     all_experiments,
     enter,
     get,
+    keep,
 )
 from reproduction.records import PROFILES, Cell, Store
 
@@ -155,3 +156,7 @@ def test_settings_do_not_depend_on_the_data_at_hand(monkeypatch: pytest.MonkeyPa
     for item in found:
         for profile in PROFILES:
             item.cells(profile, None)
+
+
+def test_a_choice_among_no_cells_says_that_there_are_none() -> None:
+    refused("there are no cells: give one seed at least", keep, [], "dataset", "mnist")

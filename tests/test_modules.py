@@ -531,7 +531,7 @@ class Complex(nn.Module):
         (lambda: fk.round_game(mlp(), mlp(), None, [1], X, Y), "as trained, or their differences"),
         (
             lambda: fk.value(mlp(), mlp(), [nn.DataParallel(mlp()).state_dict()], [1], X, Y),
-            "that could travel",
+            "that could travel (keys of a wrapper begin with 'module.'",
         ),
         (lambda: classifier("model", nn.Linear(4, 1), torch.ones(2, 4)), "one logit for each"),
     ],

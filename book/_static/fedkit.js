@@ -57,7 +57,8 @@ addEventListener("load", async () => {
     + "article .pst-scrollable-table-container, article div.math > mjx-container, article pre";
   const tell = (box, mark) => {
     const [head, all] = [box.querySelector("caption")?.offsetHeight ?? 0, box.offsetHeight];
-    mark.hidden = box.scrollLeft + box.clientWidth >= box.scrollWidth - 12;
+    const free = box.matches("pre") ? 12 : 2; // of code the rest is padding
+    mark.hidden = box.scrollLeft + box.clientWidth >= box.scrollWidth - free;
     mark.style.setProperty("--fedkit-top", `${head + Math.min((all - head) / 2, 120)}px`);
   };
   document.querySelectorAll(boxes).forEach(box => {

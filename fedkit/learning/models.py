@@ -394,7 +394,8 @@ def model_of(
     if not wanted:
         lacking = f"key among {_few(list(keys))}" if keys is not None else "parameters"
         lacking = "trained parameters" if trained_only else lacking
-        more = " (keys of a wrapper begin with 'module.': give its module's)" if keys else ""
+        wrapped = keys is not None and any(key.startswith("module.") for key in keys)
+        more = " (keys of a wrapper begin with 'module.': give its module's)" * wrapped
         raise ValueError(f"module {name} has no {lacking} that could travel{more}")
     if base is not None:
         own.load_state_dict({k: v for k, v in base.items() if k in state}, strict=False)

@@ -38,6 +38,7 @@ def setup(app: Any) -> dict[str, Any]:
     for kind, (node, _) in _KINDS.items():
         app.add_enumerable_node(node, kind, lambda found: found["title"], html=(_open, _close))
     app.connect("autodoc-process-docstring", one_by_one, priority=400)  # before napoleon
+    app.connect("doctree-read", dash)
     app.connect("doctree-read", wrap)
     app.connect("doctree-resolved", number)
     app.connect("html-page-context", describe)
@@ -74,11 +75,15 @@ def _raw(node: nodes.Node) -> Iterator[nodes.raw]:
     return (raw for raw in node.findall(nodes.raw) if raw.get("format") == "html")
 
 
+def dash(app: Any, doctree: nodes.document) -> None:
+    """Write the double hyphen between a parameter and its words as a dash."""
+    for field in doctree.findall(nodes.field_body):
+        for text in list(field.findall(nodes.Text)):
+            text.parent.replace(text, nodes.Text(text.replace(" -- ", " – ")))
+
+
 def wrap(app: Any, doctree: nodes.document) -> None:
     """Make each output with a caption a node that Sphinx numbers."""
-    for field in doctree.findall(nodes.field_body):
-        for text in list(field.findall(nodes.Text)):  # napoleon's dash
-            text.parent.replace(text, nodes.Text(text.replace(" -- ", " – ")))
     page = app.env.docname.rpartition("/")[2]
     found = dict.fromkeys(_KINDS, 0)
     for bundle in list(doctree.findall(nodes.container)):

@@ -193,5 +193,5 @@ def rewards(e: Evaluation) -> Picture:
             xlabel="round" if i == len(rows) - 1 else "", order=list(names.values()), axis=axis,
         )  # fmt: skip
         if i == 0:
-            axis.set_title(f"Mavericks + Dir({SCENARIOS[scenario]:g})")
+            axis.set_title(f"Mavericks + {findings.SKEWS[scenario]}")
     return picture

@@ -45,6 +45,7 @@ LABELS = {
 KIND_LABELS = dict(
     zip(KINDS, ("flipped labels", "random data", "random updates", "free-riding"), strict=True)
 )
+SKEWS = {name: f"Dir({alpha:g})" for name, alpha in SCENARIOS.items()}
 SCORES = {
     "size": "size of its data",
     "cosine": "cosine (ShapFed)",

@@ -14,13 +14,12 @@ from reproduction import overviews
 from reproduction.claims import load_claims
 from reproduction.fedms import figures, findings
 from reproduction.fedms.experiments import PAPER_METHODS, READINGS, SCENARIOS
-from reproduction.fedms.findings import KIND_LABELS, LABELS, Evaluation
+from reproduction.fedms.findings import KIND_LABELS, LABELS, SKEWS, Evaluation
 from reproduction.overviews import lead, where
 from reproduction.tables import Page, captioned
 from reproduction.tables import main_claims as claims_in_words
 from reproduction.verdicts import REPRODUCED, UNJUDGED, join
 
-SKEWS = {name: f"Dir({alpha:g})" for name, alpha in SCENARIOS.items()}
 _WORDS = {"maverick": "Mavericks", "mnist": "MNIST", "cifar10": "CIFAR-10"}
 PAGE = Page(Evaluation, LABELS | KIND_LABELS | SKEWS | _WORDS)
 every = PAGE.every

@@ -58,14 +58,18 @@ def main_claims(e: Evaluation) -> Any:
     return claims_in_words(e.claims, rows)
 
 
+def _imbalance(table: str) -> float:
+    """Return the imbalance factor of a view of Table 1 or 2, by its name."""
+    return 0.01 if table.endswith("1") else 0.05
+
+
 @pages.captioned()
 def columns(e: Evaluation, table: str = "table1") -> Any:
     """FedOwen's lead in points of accuracy (imbalance {factor}), paired over {seeds}, with 95%
     intervals.
     """
     wide = getattr(e, table)
-    factor = 0.01 if table.endswith("1") else 0.05
-    fields = {"factor": factor, "seeds": seeds_told([len(pooled(wide))])}
+    fields = {"factor": _imbalance(table), "seeds": seeds_told([len(pooled(wide))])}
     parts = {f"{findings.SETS[str(d)]}, Dirichlet {a:g}": part.droplevel([0, 1])
              for (d, a), part in wide.groupby(["dataset", "alpha"])}  # fmt: skip
     parts["mean of all"] = pooled(wide)
@@ -99,10 +103,9 @@ def confirmed(e: Evaluation) -> Any:
 def rows(e: Evaluation, table: str, words: str) -> Any:
     """{words}, with 95% intervals over {seeds}; then what the paper prints."""
     wide, shown = getattr(e, table), {}
-    factor = 0.01 if table.endswith("1") else 0.05
     for (data, alpha), column in wide.groupby(["dataset", "alpha"]):
         name = f"{findings.SETS[str(data)]}, Dirichlet {alpha:g}"
-        printed = e.tables[factor, data, alpha]
+        printed = e.tables[_imbalance(table), data, alpha]
         shown[name] = {
             LABELS[m]: mean_interval(column[m]).text(1)
             + (f"; {printed[m]:.1f}" if m in printed.index else "")
