@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from refusals import refusals, refused
 
 import fedkit as fk
-from fedkit.estimators.design import PairedDesign
+from fedkit.estimators.regression import allocation
 from fedkit.games.exact import beta_weights, semivalue
 
 # raw tables serve as well
@@ -287,8 +287,7 @@ def test_more_players_than_a_float_counts_coalitions_of():
     assert some[0] == pytest.approx(1 / 1100)
     assert (some >= 0).all()
     for rule in (beta_weights(150, 1.0, 1.0), np.full(150, 0.5**149)):
-        design = PairedDesign.for_budget(150, 5000, rule)
-        assert design.taken.sum() == 2499
+        assert allocation(150, 5000, rule).sum() == 2499
 
 
 def test_one_player():

@@ -1,10 +1,9 @@
-"""Regression with a correction: design, kernel, folds, what is estimated, refusals."""
+"""Regression with a correction: sample, kernel, fit, what is estimated, refusals."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
-from math import comb
 
 import numpy as np
 import pytest
@@ -14,8 +13,7 @@ from refusals import refused
 import fedkit as fk
 from fedkit import threads
 from fedkit.estimators import ProxySampling, estimate, estimate_many, regression
-from fedkit.estimators.design import PairedDesign, coefficients
-from fedkit.estimators.regression import Kernel
+from fedkit.estimators.regression import Kernel, allocation, coefficients, drawn, pairs_there
 from fedkit.games import (
     airport,
     all_coalitions,
@@ -56,23 +54,25 @@ def root_mean_square(game, estimator, budget, exact, seeds=6):
     return np.sqrt(np.mean([(each.values - exact) ** 2 for each in found]))
 
 
-# --- the design -------------------------------------------------------------------------------
+# --- the sample -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6, 7, 12, 60])
 @pytest.mark.parametrize("rule", [shapley_weights, banzhaf_weights])
-def test_the_design_spends_its_budget_on_distinct_coalitions(n, rule):
-    least = 2 + 2 * PairedDesign.smallest(n).taken.sum()
+def test_the_sample_spends_its_budget_on_distinct_coalitions(n, rule):
+    least = ProxySampling().minimum(n, "distinct")
     for budget in (least, least + 1, least + 57, 1000):
-        design = PairedDesign.for_budget(n, budget, rule(n))
-        sides, stratum = design.draw(np.random.default_rng(3))
-        assert (design.taken <= design.pairs).all()
-        assert (design.taken >= np.minimum(design.pairs, 2)).all()
-        assert 2 + 2 * len(sides) == min(2 * (budget // 2), 2**n)
-        size = sides.sum(axis=1)
+        taken = allocation(n, budget, rule(n))
+        rows, stratum = drawn(n, taken, np.random.default_rng(3))
+        assert (taken <= pairs_there(n)).all()
+        assert (taken >= np.minimum(pairs_there(n), 2)).all()
+        assert 2 * len(rows) == min(2 * (budget // 2), 2**n)
+        np.testing.assert_array_equal(rows[:, 0], ~rows[:, 1])
+        assert not rows[0, 0].any()
+        size = rows[:, 0].sum(axis=1)
         np.testing.assert_array_equal(np.minimum(size, n - size), stratum + 1)
-        both = np.concatenate([sides, ~sides])
-        assert len(np.unique(both, axis=0)) == len(both)
+        np.testing.assert_array_equal(np.bincount(stratum + 1, minlength=len(taken) + 1)[1:], taken)
+        assert len(np.unique(rows.reshape(-1, n), axis=0)) == 2 * len(rows)
 
 
 @pytest.mark.parametrize("weights", [shapley_weights(9), beta_weights(9, 4.0, 1.0)])
@@ -85,8 +85,8 @@ def test_each_pair_goes_where_the_variance_falls_most(weights):
     taken = np.array([2, 2, 2, 2])
     for _ in range(60 - 8):
         taken[np.argmax(np.where(taken < pairs, square / (taken * (taken + 1.0)), -1.0))] += 1
-    assert PairedDesign.for_budget(9, 2 + 2 * 60, weights).taken.tolist() == taken.tolist()
-    few, many = (PairedDesign.for_budget(9, 2 * k, banzhaf_weights(9)).taken[0] for k in (72, 73))
+    assert allocation(9, 2 + 2 * 60, weights).tolist() == taken.tolist()
+    few, many = (allocation(9, 2 * k, banzhaf_weights(9))[0] for k in (72, 73))
     assert few < many == 9  # who is alone is like nobody else
 
 
@@ -98,7 +98,8 @@ LOGS = np.log([0.02, 3.0, 0.7, 0.6])
 
 
 def some_kernel(seed=1):
-    return Kernel(SMALL, np.concatenate([LOGS, np.random.default_rng(seed).normal(size=10)]))
+    logs = np.concatenate([LOGS, np.random.default_rng(seed).normal(size=10)])
+    return replace(Kernel.start(SMALL), logs=logs)
 
 
 def test_the_kernel_is_that_of_its_definition():
@@ -109,7 +110,7 @@ def test_the_kernel_is_that_of_its_definition():
         lag = abs(np.log(max(a.sum(), 0.5)) - np.log(max(b.sum(), 0.5)))
         u, w = (x * SMALL / ((x * SMALL).sum() or 1.0) for x in (a, b))
         alike = 4.0 + 0.7 / (1.0 + (lambdas * (u - w) ** 2).sum())
-        expected = np.exp(-lag / 3.0) * alike + 0.6 * np.exp(-(mus * np.abs(a - b)).sum())
+        expected = np.exp(-lag / 3.0) * (alike + 0.6 / (1.0 + (mus * (a - b) ** 2).sum()))
         found = kernel.between(rows[[i]], rows[[j]])[0, 0]
         assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
@@ -140,57 +141,53 @@ def test_rates_are_learned_by_who_matters():
     assert rates[:4].min() > rates[4:].max()
 
 
-# --- folds ------------------------------------------------------------------------------------
+# --- the fit ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scored", [False, True])
-def test_folds_are_those_of_the_plain_loop(scored):
+@pytest.mark.parametrize("fitted", [32, 24])
+def test_what_is_left_out_is_that_of_the_plain_loop(fitted, monkeypatch):
+    monkeypatch.setattr(regression, "FITTED_ROWS", fitted)
     rng, n = np.random.default_rng(7), 5
-    rows = all_coalitions(n)
-    fold = rng.integers(-1, regression.FOLDS + 1, size=32)
-    numbers, kernel = rng.normal(size=(32, 2)), some_kernel()
-    score = (lambda z: np.abs(z[:, :1])) if scored else np.asarray
-    fit = regression._Fit(kernel, numbers, score, rows, fold)
-    shares = rng.random((32, regression.FOLDS + 1))
-    mean = 0.0
-    for k in range(regression.FOLDS + 1):
-        kept = (fold < regression.FOLDS) & (fold != k)
-        noise = np.exp(kernel.logs[0]) * np.eye(kept.sum())
-        weights = np.linalg.solve(kernel.between(rows[kept], rows[kept]) + noise, numbers[kept])
-        made = score(kernel.between(rows, rows[kept]) @ weights)
-        np.testing.assert_allclose(fit.guess[fold == k], made[fold == k], atol=1e-9)
-        mean = mean + shares[:, k, None] * made
-    np.testing.assert_allclose(fit.mean(rows, shares), mean, atol=1e-9)
+    half = all_coalitions(n)[:16][rng.permutation(16)]
+    rows = np.stack([half, ~half], axis=1)
+    numbers, kernel = rng.normal(size=(16, 2, 3)), some_kernel()
+    fit = regression._Fit(kernel, rows, numbers)
+    mean, out = 0.0, np.array([2, 5, 14])
+    for k in range(16):
+        kept = (np.arange(16) < fitted // 2) & (np.arange(16) != k)
+        some = rows[kept].reshape(-1, n)
+        noisy = kernel.between(some, some) + np.exp(kernel.logs[0]) * np.eye(len(some))
+        weights = np.linalg.solve(noisy, numbers[kept].reshape(-1, 3))
+        made = kernel.between(rows.reshape(-1, n), some) @ weights
+        np.testing.assert_allclose(fit.guess[k], made[2 * k : 2 * k + 2], atol=1e-9)
+        mean = mean + np.isin(k, out) * made / len(out)
+    found = fit.predicted(rows.reshape(-1, n), out, np.asarray)
+    np.testing.assert_allclose(found, mean, atol=1e-9)
 
 
 # --- the estimate -----------------------------------------------------------------------------
 
 
 def by_hand(game, weights, budget, seed):
-    """Each fold left out in its turn, each stratum's total written out over all coalitions."""
+    """Each pair left out in its turn, each stratum's total written out over all coalitions."""
     n, rows = game.n_players, all_coalitions(game.n_players)
-    design = PairedDesign.for_budget(n, budget, weights)
-    sides, stratum = design.draw(np.random.default_rng(seed))
+    taken = allocation(n, budget, weights)
+    drawn_pairs, stratum = drawn(n, taken, np.random.default_rng(seed))
     v = game.table - (game.table[0] + game.table[-1]) / 2
     a = coefficients(rows, weights)
     kernel = Kernel.start(np.ones(n))
-    noise = np.exp(kernel.logs[0])
-    pairs = np.stack([coalition_index(sides), coalition_index(~sides)], axis=1)
-    known = np.array([0, 2**n - 1, *pairs.ravel()])
-    # each stratum's pairs in turn: every other one of a half, every fourth of these of a fold
-    group = [sum(stratum[:p] == stratum[p]) % (2 * regression.FOLDS) for p in range(len(sides))]
+    pairs = coalition_index(drawn_pairs.reshape(-1, n)).reshape(-1, 2)
+    known, size = pairs.ravel(), rows.sum(axis=1)
     result = a[known].T @ v[known]
-    for p, s in enumerate(stratum):
-        there, taken = design.pairs[s], design.taken[s]
-        out = pairs[[q for q in range(len(sides)) if group[q] == group[p]]]
-        others = np.setdiff1d(known, out)
-        noisy = kernel.between(rows[others], rows[others]) + noise * np.eye(len(others))
+    for p, s in list(enumerate(stratum))[1:]:
+        others = np.setdiff1d(known, pairs[p])
+        noise = np.exp(kernel.logs[0]) * np.eye(len(others))
+        noisy = kernel.between(rows[others], rows[others]) + noise
         guess = kernel.between(rows, rows[others]) @ np.linalg.solve(noisy, v[others])
-        size = rows.sum(axis=1)
         unseen = np.setdiff1d(np.flatnonzero(np.minimum(size, n - size) == s + 1), known)
         total = a[unseen].T @ guess[unseen]
-        total = total + (there - taken) * a[pairs[p]].T @ (v - guess)[pairs[p]]
-        result = result + total / taken
+        total = total + (pairs_there(n)[s] - taken[s]) * a[pairs[p]].T @ (v - guess)[pairs[p]]
+        result = result + total / taken[s]
     return result
 
 
@@ -268,41 +265,44 @@ def test_of_a_vote_of_many_shrinking_leaves_no_more_error_than_equal_shares():
 
 def test_spread_of_parts_is_that_of_all_players_where_their_own_is_smaller():
     parts = np.array([[[0.0], [1.0]], [[0.0], [3.0]]])
-    found = regression._spread(parts)
+    total, variance = regression._others(parts, 10.0)
+    np.testing.assert_allclose(total, 8 * np.array([[0.0], [2.0]]))
     pooled = (0.0 + 2.0) / 2
-    np.testing.assert_allclose(found, [[6 * pooled / 7], [(2.0 + 6 * pooled) / 7]])
+    spread = np.array([[6 * pooled / 7], [(2.0 + 6 * pooled) / 7]])
+    np.testing.assert_allclose(variance, 10 * 8 / 2 * spread)
 
 
 # --- many players -----------------------------------------------------------------------------
 
 
 def test_many_players_are_valued_within_their_errors():
-    for n, game in ((24, random_unanimity_sum(24, 30, 1)), (40, airport(np.arange(1.0, 41.0)))):
+    games = [random_unanimity_sum(24, 30, 1), *(airport(np.arange(1.0, n)) for n in (41, 121))]
+    for game in games:
         found = estimate(game, ProxySampling(), 400, 3)
         away = np.abs(found.values - game.shapley()) / found.standard_errors
         assert np.median(away) < 2
         assert away.max() < 6
-        assert found.evaluations == 400 <= comb(n, 5)
+        assert found.evaluations == 400
 
 
 @pytest.mark.parametrize("rule", [shapley_weights, banzhaf_weights], ids=["shapley", "banzhaf"])
 @pytest.mark.parametrize("n", [7, 8])
 def test_what_is_additive_is_summed_in_closed_form(rule, n):
-    rng, weights = np.random.default_rng(0), rule(n)
-    rows = all_coalitions(n)[1:-1]
+    rng, weights, rows = np.random.default_rng(0), rule(n), all_coalitions(n)
     size = rows.sum(axis=1)
     b, c = rng.normal(size=(2, n, 2))
-    additive = rows @ b + rows @ c / size[:, None] + size[:, None] ** 2
-    sampled = np.array([1, n // 2 - 1])
-    here = np.isin(np.minimum(size, n - size) - 1, sampled)
-    some = np.flatnonzero(here)
-    some = rng.permutation(some)[: len(some) // 2]
-    sample = regression._Sample(None, weights, None, None, None, None, None)
-    slopes, values = sample._additive(rows[some], additive[some], sampled)
-    line = regression._features(rows[here]) @ slopes
-    np.testing.assert_allclose(line, additive[here], atol=1e-9)
-    expected = coefficients(rows[here], weights).T @ additive[here]
+    additive = rows @ b + rows @ c / np.maximum(size, 1)[:, None] + (size * (n - size))[:, None]
+    taken = allocation(n, 40, weights)
+    pairs, stratum = drawn(n, taken, rng)
+    sample = regression._Sample(weights, taken, pairs, stratum, None, None, None)
+    some, strata = sample._unseen(rng)
+    kept = np.concatenate([np.flatnonzero(strata == s)[3 * (s > 0) :] for s in np.unique(strata)])
+    predicted = additive[coalition_index(some[kept].reshape(-1, n))].reshape(-1, 2, 2)
+    values, variance = sample._summed(some[kept], strata[kept], predicted)
+    seen = np.isin(np.arange(2**n), coalition_index(pairs.reshape(-1, n)))
+    expected = coefficients(rows[~seen], weights).T @ additive[~seen]
     np.testing.assert_allclose(values, expected, atol=1e-9)
+    np.testing.assert_allclose(variance, 0.0, atol=1e-9)
 
 
 def test_a_sample_of_the_learned_game_stands_for_all_of_it(monkeypatch):

@@ -1,21 +1,18 @@
 """Regression with a correction: a learned game's exact values, plus what it gets wrong.
 
-Pairs of complementary coalitions are drawn (:mod:`fedkit.estimators.design`).  A Gaussian process
-learns a cheap game from their utilities; its values are summed over all coalitions; and what it
-gets wrong on the coalitions that were seen, each left out in its turn, is scaled up to all and
-added, shrunk (James & Stein 1961).  The sample has two halves: each learns the kernel with which
-the other half is predicted, so that no residual is of a kernel that has seen it.
-
-The model of a coalition S is the base plus updates weighted by ``w_S = d_i 1_S / d(S)``, so that a
-round's utility is a smooth function of averaging weights, and the rest one of who is in.  Every
-client has a rate of its own in both (automatic relevance determination, Rasmussen & Williams 2006,
-section 5.1).
+Pairs of complementary coalitions are drawn, stratified by size and without replacement, as Leverage
+SHAP does (Musco & Witter 2025).  A Gaussian process learns a cheap game from their utilities; its
+values are summed over all coalitions; and what it gets wrong on the pairs that were seen, each left
+out in its turn, is scaled up to all and added, shrunk (James & Stein 1961).  The sample has two
+halves: each learns the kernel with which the other half is predicted, so that no residual is of a
+kernel that has seen it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations, islice
 from math import comb, isclose
 from typing import Any, Literal
 
@@ -24,33 +21,41 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 
-from fedkit.checks import choice, flag, function, vector
+from fedkit.checks import Bools, Floats, Ints, choice, flag, function, vector
 from fedkit.estimators.accumulators import FinishedAccumulator
-from fedkit.estimators.design import PairedDesign, coefficients
-from fedkit.estimators.driver import Budget, Count, Estimator, Floats, Requests
+from fedkit.estimators.driver import Budget, Count, Estimator, Requests
 from fedkit.games.coalitions import averaging_weights
 from fedkit.games.exact import banzhaf_weights, shapley_weights
 from fedkit.games.game import Game
 from fedkit.games.valuation import satterthwaite
 from fedkit.threads import one_thread
 
-Rows = NDArray[np.bool_]
-Places = NDArray[np.int64]
 Score = Callable[[NDArray[np.floating]], Floats]
-Model = tuple["Kernel", Floats, Score]  # what is fitted to numbers, and makes utilities of them
 
 MOST_PLAYERS = 400  # squares of numbers of coalitions are floats
+FEWEST = 2  # pairs of a stratum: one has no variance
+SINGLES = 8  # single players are all taken where they are at most this part of the pairs
 PREDICTED = 2**14  # coalitions that stand for all of them: up to 14 players they are all
 LEARNED_ROWS = 300  # utilities by which a kernel is learned at most
 FITTED_ROWS = 4096  # and to which it is fitted
 STEPS = 25  # of the learning
-SIZE = 4.0  # variance of the means of sizes, in units of the utilities': hardly shrunk
+SIZE = 4.0  # variance of the mean utility, in units of the utilities': hardly shrunk
 ALIKE = 0.5  # spread of the logs of clients' rates about their common level
 BORROWED = 6  # pairs as which the clients' mean variance counts
 COMPONENTS = 100  # of the outputs behind a utility
 LEADING = 8  # of them are what a kernel is learned by
-FOLDS = 4  # of each half, left out in turn
 BLOCK = 2**17  # entries of a kernel at once: what a core's cache holds
+
+#: start, prior spread, least and most of the logs of a kernel's noise, reach, a, b, lambda and mu;
+#: b and mu are never so small that a game that jumps is taken for a smooth one
+PRIORS = np.array([
+    [-5.8, 3.0, -12.0, 0.0],
+    [1.6, 1.0, -1.0, 8.0],
+    [0.0, 2.0, -4.0, 9.0],
+    [0.0, 1.0, -4.0, 9.0],
+    [1.1, 3.0, -7.0, 7.0],
+    [-1.8, 1.0, -7.0, 7.0],
+])  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,8 @@ class ProxySampling(Estimator):
         joined by its size 0 to n - 1.
     shrink : bool
         Whether the correction is shrunk, and values towards their mean, by as much as their
-        estimated variance says.  That is closer on average; without it values are unbiased.
+        estimated variance says.  That is closer on average; without it values are unbiased, with a
+        `score` but for its curvature between fits that differ by one pair.
     score : callable, optional
         Where the game's utilities are vectors of outputs: a function of ``float[B, m]`` that
         returns what is to be valued, ``float[B]`` or ``[B, q]``.  Outputs are then predicted, and
@@ -125,7 +131,7 @@ class ProxySampling(Estimator):
                     f"value has weights w[s] with sum of binomial(n - 1, s) w[s] = {whole:.6g}; "
                     "expected weights of at least 0 for which it is 1, as of every semivalue"
                 )
-        return 2 + 2 * int(PairedDesign.smallest(n_players).taken.sum()) - (count == "calls")
+        return 2 + 2 * int(np.minimum(pairs_there(n_players), FEWEST).sum()) - (count == "calls")
 
     def prepare(self, game: Game, budget: int | None) -> tuple[Game, Estimator]:
         """Return the game with all that its evaluations show, and what makes utilities of it."""
@@ -156,25 +162,28 @@ class ProxySampling(Estimator):
     ) -> Requests:
         weights = self._weights(n_players)
         total = budget.left() + (budget.count == "calls")  # the empty coalition is free there
-        design = PairedDesign.for_budget(n_players, total, weights)
-        sides, stratum = design.draw(rng)
-        sides = np.concatenate([np.zeros((1, n_players), dtype=np.bool_), sides])
-        stratum = np.concatenate([[-1], stratum])
-        seen = yield _both(sides)
-        utilities = self._scored(seen)
-        unit = _largest(utilities.reshape(len(utilities), -1))
-        middle = (utilities[:2].reshape(2, -1) / unit).mean(axis=0)  # no value sees a constant
+        taken = allocation(n_players, total, weights)
+        rows, stratum = drawn(n_players, taken, rng)
+        outputs = yield _flat(rows)
+        utilities = self._scored(outputs)
+        shape = (n_players, *utilities.shape[1:])
+        y = utilities.reshape(len(rows), 2, -1)
+        unit = _largest(_flat(y))
+        middle = (y[0] / unit).mean(axis=0)  # no value sees a constant
 
-        def score(outputs: Floats) -> Floats:
-            return self._scored(outputs).reshape(len(outputs), -1) / unit - middle
+        behind = None
+        if self.score is not None:
+            components, back = _components(outputs)
 
+            def made(found: Floats) -> Floats:
+                return self._scored(back(found)).reshape(len(found), -1) / unit - middle
+
+            behind = components.reshape(len(rows), 2, -1), made
         shares = np.ones(n_players) if self.sizes is None else np.array(self.sizes)
         start = Kernel.start(shares / shares.max())
-        behind = None if self.score is None else (seen, score)
-        sample = _Sample(design, weights, start, sides, stratum, score(seen), behind)
+        sample = _Sample(weights, taken, rows, stratum, y / unit - middle, behind, start)
         with one_thread(), np.errstate(under="ignore"):
             values, errors, freedom = sample.estimate(self.shrink, rng)
-        shape = (n_players, *utilities.shape[1:])
         values, errors = ((each * unit).reshape(shape) for each in (values, errors))
         accumulator.found = (values, errors, freedom.reshape(shape))
 
@@ -190,15 +199,85 @@ class ProxySampling(Estimator):
         return made
 
 
+# --- the sample -------------------------------------------------------------------------------
+
+
+def coefficients(coalitions: Bools, weights: Floats) -> Floats:
+    """Return ``a[..., n]`` with ``value_i = sum over all S of a_i(S) v(S)`` for a semivalue.
+
+    `weights` are those of a marginal by the size of the coalition that is joined (0..n-1): a
+    member `i` of `S` has ``weights[s - 1]``, everybody else ``-weights[s]``.
+    """
+    sizes = coalitions.sum(axis=-1, keepdims=True)
+    padded = np.concatenate([[0.0], weights, [0.0]])
+    return np.where(coalitions, padded[sizes], -padded[sizes + 1])
+
+
+def pairs_there(n: int) -> Floats:
+    """Return how many pairs each stratum has; of n/2 players both sides of a pair have as many."""
+    return np.array([comb(n, s) / (1 + (2 * s == n)) for s in range(1, n // 2 + 1)])
+
+
+def allocation(n: int, budget: int, weights: Floats) -> Ints:
+    """Return how many pairs of each stratum `budget` evaluations are spread over.
+
+    Nobody and everybody are two of them.  One pair after another goes where it lowers the variance
+    most if residuals have equal spread (Neyman's allocation in whole numbers, Wright 2012);
+    `weights` are as for :func:`coefficients`.
+    """
+    pairs, left = pairs_there(n), (budget - 2) // 2
+    taken = np.minimum(pairs, FEWEST).astype(np.int64)
+    if SINGLES * n <= left:
+        taken[:1] = pairs[:1]  # who is alone is like nobody else, whatever the weights
+    some = np.arange(n) < np.arange(1, n // 2 + 1)[:, None]  # of each size one stands for all
+    square = coefficients(some, weights) ** 2 + coefficients(~some, weights) ** 2
+    step = np.arange(1.0, left + 1)  # pairs of a size before another one is taken
+    gain = (pairs * np.sqrt(square.sum(axis=1)))[:, None] / np.sqrt(step * (step + 1))
+    gain[(step < taken[:, None]) | (step >= pairs[:, None])] = -1.0
+    more = min(left, int(pairs.sum())) - taken.sum()
+    best = np.argsort(-gain, axis=None, kind="stable")[:more]
+    return np.asarray(taken + np.bincount(best // left, minlength=len(pairs)))
+
+
+def drawn(n: int, taken: Ints, rng: np.random.Generator) -> tuple[Bools, Ints]:
+    """Return pairs of coalitions ``[K, 2, n]`` that complement each other, and their strata.
+
+    Nobody and everybody come first, of stratum -1; the others are in random order.
+    """
+    sides = [_subsets(rng, n, s, int(count)) for s, count in enumerate(taken, 1)]
+    one = np.concatenate([np.zeros((1, n), dtype=np.bool_), *sides])
+    strata = np.repeat(np.arange(-1, len(taken)), [1, *taken])
+    order = np.concatenate([[0], 1 + rng.permutation(len(one) - 1)])
+    return np.stack([one, ~one], axis=1)[order], strata[order]
+
+
+def _subsets(rng: np.random.Generator, n: int, size: int, count: int) -> Bools:
+    """Return `count` distinct subsets of a size, uniform; of a half, those that hold player 0."""
+    half = 2 * size == n
+    there = comb(n, size) // (1 + half)
+    if there <= 4 * count:  # in the order of `combinations` those that hold player 0 come first
+        listed = np.array(list(islice(combinations(range(n), size), there)))
+        found = np.zeros((there, n), dtype=np.bool_)
+        found[np.arange(there)[:, None], listed] = True
+    else:  # few are drawn twice
+        found = np.zeros((0, n), dtype=np.bool_)
+        while len(found) < count:
+            ranks = rng.random((2 * (count - len(found)) + 8, n)).argsort(axis=1)
+            more = ranks < size
+            more ^= half & ~more[:, :1]
+            found = np.unique(np.concatenate([found, more]), axis=0)
+    return rng.choice(found, count, replace=False)
+
+
+def _flat(pairs: NDArray[Any]) -> NDArray[Any]:
+    """Return one row for each coalition of pairs ``[K, 2, m]``."""
+    return pairs.reshape(-1, pairs.shape[2])
+
+
 def _largest(numbers: Floats) -> Floats:
     """Return the largest size in each column, 1 where all are 0."""
     largest = np.abs(numbers).max(axis=0)
     return np.where(largest > 0, largest, 1.0)
-
-
-def _both(sides: Rows) -> Rows:
-    """Return each coalition ``[K, n]`` followed by its complement."""
-    return np.stack([sides, ~sides], axis=1).reshape(-1, sides.shape[1])
 
 
 # --- the learned game -------------------------------------------------------------------------
@@ -208,35 +287,43 @@ def _both(sides: Rows) -> Rows:
 class Kernel:
     """Covariance of the utilities of two coalitions, in units of their variance.
 
-    ``near (4 + a / (1 + D)) + b exp(-H)``, where `near` falls with the lag between the logs of
-    their sizes, ``D = sum_i lambda_i (w_i - w'_i)^2`` is of averaging weights, and
-    ``H = sum_i mu_i |x_i - x'_i|`` of members.
+    ``near (4 + a / (1 + D) + b / (1 + H))``, where `near` falls with the lag between the logs of
+    their sizes, ``D = sum_i lambda_i (w_i - w'_i)^2`` and ``H = sum_i mu_i (x_i - x'_i)^2``.  The
+    model of a coalition is the base plus updates with averaging weights w, so that a round's
+    utility is a smooth function of these, and the rest one of the members x.  Every client has a
+    rate of its own (automatic relevance determination, Rasmussen & Williams 2006, section 5.1).
     """
 
     shares: Floats
     logs: Floats  # of the noise, the reach of `near`, a, b, n rates lambda and n rates mu
+    priors: Floats  # [4 + 2 n, 4], as PRIORS
 
     @classmethod
     def start(cls, shares: Floats) -> Kernel:
         """Return the kernel in which all clients have the same rates."""
-        n = len(shares)
-        return cls(shares, np.log([1e-3, 5.0, 1.0, 0.3, *[3.0] * n, *[0.16] * n]))
+        priors = PRIORS.repeat([1, 1, 1, 1, len(shares), len(shares)], axis=0)
+        return cls(shares, priors[:, 0], priors)
 
-    def parts(self, rows: Rows, others: Rows) -> tuple[Floats, ...]:
-        """Return lags over reach, `near`, ``a / (1 + D)`` and ``b exp(-H)``."""
-        reach, a, b = np.exp(self.logs[1:4])
-        lambdas, mus = np.exp(self.logs[4:].reshape(2, -1))
+    def views(self, rows: Bools) -> Floats:
+        """Return averaging weights and members, ``[2, B, n]``."""
+        return np.stack([averaging_weights(rows, self.shares), rows])
+
+    def parts(self, rows: Bools, others: Bools) -> tuple[Floats, Floats]:
+        """Return `near` ``[A, B]``, and the terms of both views ``[2, A, B]``."""
         one, two = (np.log(np.maximum(each.sum(axis=1), 0.5)) for each in (rows, others))
-        u, w = (averaging_weights(each, self.shares) for each in (rows, others))
-        lag = np.abs(one[:, None] - two) / reach
-        smooth = a / (1.0 + _apart(u, w, lambdas))
-        rough = b * np.exp(-_apart(rows.astype(np.float64), others.astype(np.float64), mus))
-        return lag, np.exp(-lag), smooth, rough
+        near = np.exp(-np.abs(one[:, None] - two) / np.exp(self.logs[1]))
+        u, w = self.views(rows), self.views(others)
+        rates = np.exp(self.logs[4:]).reshape(2, -1, 1)
+        apart = (-2.0 * u * rates.transpose(0, 2, 1)) @ w.transpose(0, 2, 1)
+        apart += u**2 @ rates
+        apart += (w**2 @ rates).transpose(0, 2, 1)
+        np.maximum(apart, 0.0, out=apart)  # what rounding makes of two that are alike
+        return near, np.exp(self.logs[2:4, None, None]) / (1.0 + apart)
 
-    def between(self, rows: Rows, others: Rows) -> Floats:
+    def between(self, rows: Bools, others: Bools) -> Floats:
         """Return the covariances ``[A, B]`` between two sets of coalitions."""
-        _, near, smooth, rough = self.parts(rows, others)
-        return np.asarray(near * (SIZE + smooth) + rough)
+        near, terms = self.parts(rows, others)
+        return np.asarray(near * (SIZE + terms[0] + terms[1]))
 
     def inverse(self, covariance: Floats) -> tuple[Floats, float]:
         """Return the inverse of covariances and noise, and the log of their determinant."""
@@ -246,101 +333,88 @@ class Kernel:
         np.einsum("ii->i", full)[:] *= 0.5
         return full, 2.0 * float(np.log(np.diagonal(factor)).sum())
 
-    def likelihood(self, rows: Rows, y: Floats) -> tuple[float, Floats]:
+    def likelihood(self, rows: Bools, y: Floats) -> tuple[float, Floats]:
         """Return the log marginal likelihood of utilities ``[B, m]``, and its slope in the logs.
 
         The variance of each output is not assumed, but profiled out.
         """
-        lag, near, smooth, rough = self.parts(rows, rows)
-        precision, height = self.inverse(near * (SIZE + smooth) + rough)
+        near, terms = self.parts(rows, rows)
+        covariance = near * (SIZE + terms[0] + terms[1])
+        precision, height = self.inverse(covariance)
         count, outputs = y.shape
         solved = precision @ y
         misfit = np.maximum((y * solved).sum(axis=0), np.finfo(float).tiny)
         height = -0.5 * (count * np.log(misfit / count).sum() + outputs * height)
         pull = 0.5 * (count * (solved / misfit) @ solved.T - outputs * precision)
-        near, rough = pull * near, pull * rough
-        close = near * smooth
-        first = [np.trace(pull) * np.exp(self.logs[0]), np.vdot(lag, SIZE * near + close)]
-        first += [close.sum(), rough.sum()]
-        lambdas, mus = np.exp(self.logs[4:].reshape(2, -1))
-        slope = close * smooth / np.exp(self.logs[2])  # 1 / (1 + D) falls by its square
-        rates = [-lambdas * _pulls(slope, averaging_weights(rows, self.shares))]
-        rates += [-mus * _pulls(rough, rows.astype(np.float64))]
-        return float(height), np.concatenate([first, *rates])
+        noise = np.trace(pull) * np.exp(self.logs[0])
+        reach = -np.vdot(pull * covariance, np.log(near))
+        pulls = pull * near * terms
+        fall = pulls * terms / np.exp(self.logs[2:4, None, None])  # 1 / (1 + D) falls by its square
+        view = self.views(rows)
+        rates = (view * (fall @ view)).sum(axis=1) - (fall.sum(axis=1)[:, None] @ view**2)[:, 0]
+        rates *= 2.0 * np.exp(self.logs[4:]).reshape(2, -1)
+        slopes = [noise, reach, *pulls.sum(axis=(1, 2)), *rates.ravel()]
+        return float(height), np.array(slopes)
 
-    def learned(self, rows: Rows, y: Floats) -> Kernel:
+    def learned(self, rows: Bools, y: Floats) -> Kernel:
         """Return the kernel that suits utilities ``[B, m]``, by likelihood and priors on logs."""
-        n = len(self.shares)
-        # rates of a kind have a common level of little known size, and a small spread about it
-        spread = np.array([3.0, 1.0, 2.0, 2.0] + [3.0 * n**0.5] * (2 * n))
+        first, spread, least, most = self.priors.T
+        spread = np.append(spread[:4], spread[4:] * len(self.shares) ** 0.5)  # of a kind's level
 
         def loss(logs: Floats) -> tuple[float, Floats]:
             height, slope = replace(self, logs=logs).likelihood(rows, y)
-            away = (logs - self.logs) / spread
-            rates = logs[4:].reshape(2, -1)
-            within = (rates - rates.mean(axis=1, keepdims=True)) / ALIKE
+            away, rates = (logs - first) / spread, logs[4:].reshape(2, -1)
+            within = (rates - rates.mean(axis=1, keepdims=True)).ravel() / ALIKE
             slope -= away / spread
-            slope[4:] -= within.ravel() / ALIKE
-            return 0.5 * ((away**2).sum() + (within**2).sum()) - height, -slope
+            slope[4:] -= within / ALIKE
+            return 0.5 * (away @ away + within @ within) - height, -slope
 
-        bounds = [(-16.0, -1.2), (-1.0, 3.0)] + [(-8.0, 4.0)] * 2
-        bounds += [(-7.0, 7.0)] * n + [(-7.0, 3.0)] * n
-        options = {"maxiter": STEPS}
-        found = minimize(loss, self.logs, jac=True, bounds=bounds, options=options)
+        bounds = np.stack([least, most], axis=1)
+        found = minimize(loss, self.logs, jac=True, bounds=bounds, options={"maxiter": STEPS})
         return replace(self, logs=found.x)
 
 
-def _apart(u: Floats, w: Floats, rates: Floats) -> Floats:
-    """Return ``sum_i rates_i (u_i - w_i)^2`` between rows, not below zero by rounding."""
-    square: Floats = (u * (-2.0 * rates)) @ w.T
-    square += (u**2 @ rates)[:, None]
-    square += w**2 @ rates
-    return np.maximum(square, 0.0, out=square)
-
-
-def _pulls(pull: Floats, u: Floats) -> Floats:
-    """Return ``sum over a, b of pull[a, b] (u[a, i] - u[b, i])^2``, `pull` symmetric."""
-    return np.asarray(2.0 * (pull.sum(axis=1) @ u**2 - (u * (pull @ u)).sum(axis=0)))
-
-
 class _Fit:
-    """A process fitted to numbers ``[B, m]`` of coalitions, and to all but each fold of them.
+    """A process fitted to numbers ``[K, 2, m]`` of pairs, and to all but each, in closed form.
 
-    A fold of -1 is never left out, one of ``FOLDS`` not fitted; `score` makes utilities ``[B, q]``
-    of numbers, and `guess` is what each utility is predicted to be without its fold.
+    `guess` is what each pair's numbers are predicted to be without it.  Of very many pairs it is
+    fitted to the first, which are in random order.
     """
 
-    def __init__(
-        self, kernel: Kernel, numbers: Floats, score: Score, rows: Rows, fold: Places
-    ) -> None:
-        fitted = fold < FOLDS
-        self.kernel, self.score, self.rows = kernel, score, rows[fitted]
-        precision, _ = kernel.inverse(kernel.between(self.rows, self.rows))
-        self.weights = np.repeat((precision @ numbers[fitted])[None], FOLDS + 1, axis=0)
-        for k in range(FOLDS):
-            here = np.flatnonzero(fold[fitted] == k)
-            off = np.linalg.solve(precision[np.ix_(here, here)], self.weights[k, here])
-            self.weights[k] -= precision[:, here] @ off
-        self.guess = self.mean(rows, np.eye(FOLDS + 1)[fold])
+    def __init__(self, kernel: Kernel, rows: Bools, numbers: Floats) -> None:
+        many = FITTED_ROWS // 2
+        self.kernel, self.rows = kernel, _flat(rows[:many])
+        self.precision, _ = kernel.inverse(kernel.between(self.rows, self.rows))
+        self.weights = self.precision @ _flat(numbers[:many])
+        at = np.arange(len(self.rows)).reshape(-1, 2)
+        blocks = self.precision[at[:, :, None], at[:, None, :]]
+        self.off = np.linalg.solve(blocks, self.weights.reshape(len(at), 2, -1))
+        rest = kernel.between(_flat(rows[many:]), self.rows) @ self.weights
+        self.guess = np.concatenate(
+            [numbers[:many] - self.off, rest.reshape(-1, *numbers.shape[1:])]
+        )
 
-    def mean(self, rows: Rows, shares: Floats) -> Floats:
-        """Return utilities ``[C, q]`` predicted without each fold, summed by shares."""
-        found = []
-        count = len(rows) * len(self.rows) // BLOCK + 1
-        blocks = np.array_split(np.arange(len(rows)), count)
-        for some, parts in ((rows[block], shares[block]) for block in blocks):
-            cross = self.kernel.between(some, self.rows)
-            total = np.zeros((len(some), self.score(cross[:1] @ self.weights[0]).shape[1]))
-            for weights, part in zip(self.weights, parts.T, strict=True):
-                here = np.flatnonzero(part)  # what has no share need not be predicted
-                if len(here):
-                    total[here] += part[here, None] * self.score(cross[here] @ weights)
-            found.append(total)
-        return np.concatenate(found)
+    def predicted(self, rows: Bools, pairs: Ints, score: Score) -> Floats:
+        """Return ``[C, q]``: the score of numbers predicted without these pairs, one at a time.
+
+        That is, of the mean of the predictions.
+        """
+        fitted = pairs[pairs < len(self.off)]
+        here = (2 * fitted[:, None] + [0, 1]).ravel()
+        weights = self.weights - self.precision[:, here] @ _flat(self.off[fitted]) / len(pairs)
+        blocks = np.array_split(rows, len(rows) * len(self.rows) // BLOCK + 1)
+        return np.concatenate([score(self.kernel.between(b, self.rows) @ weights) for b in blocks])
 
 
-#: fits with their shares ``[q]`` of what they predict together, pairs, and folds' shares in strata
-_Half = tuple[list[tuple[Any, _Fit]], Rows, Floats]
+def _components(outputs: Floats) -> tuple[Floats, Score]:
+    """Return principal components of outputs ``[2 K, m]``, and what makes outputs of such."""
+    unit = _largest(outputs)
+    some = outputs[:LEARNED_ROWS] / unit
+    middle, spread = some.mean(axis=0), some.std(axis=0)
+    spread[spread == 0] = 1.0
+    axes = np.linalg.svd((some - middle) / spread, full_matrices=False)[2][:COMPONENTS]
+    basis = axes * spread
+    return (outputs / unit - middle) / spread @ axes.T, lambda z: (z @ basis + middle) * unit
 
 
 # --- the estimate -----------------------------------------------------------------------------
@@ -350,152 +424,120 @@ _Half = tuple[list[tuple[Any, _Fit]], Rows, Floats]
 class _Sample:
     """The K pairs that were drawn, with their utilities; behind which there may be outputs."""
 
-    design: PairedDesign
     weights: Floats
+    taken: Ints  # [strata], pairs that were drawn
+    rows: Bools  # [K, 2, n], as of `drawn`
+    stratum: Ints  # [K]
+    y: Floats  # [K, 2, q], utilities
+    behind: tuple[Floats, Score] | None  # components [K, 2, m], and what makes y of such
     start: Kernel
-    sides: Rows  # [K, n]: nobody, then one of each pair
-    stratum: Places  # [K], -1 of nobody and everybody
-    y: Floats  # [2 K, q], of each side and its complement
-    behind: tuple[Floats, Score] | None  # outputs [2 K, m], and what makes y of them
 
     def estimate(self, shrink: bool, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
         """Return values, standard errors and degrees of freedom, ``[n, q]`` each."""
-        design, rows = self.design, _both(self.sides)
-        values = coefficients(rows, self.weights).T @ self.y
-        sampled = np.flatnonzero(design.taken < design.pairs)
+        there = pairs_there(self.rows.shape[2])
+        values = self._parts(self.rows, self.y).sum(axis=0)
+        sampled = np.flatnonzero(self.taken < there)
         if len(sampled) == 0:
             return values, np.zeros_like(values), np.full_like(values, np.inf)
-        halves = [self._half(side, rng) for side in (0, 1)]
-        off = self.y.copy()
-        for fits, mine, _ in halves:
-            off -= mine.repeat(2)[:, None] * sum(part * fit.guess for part, fit in fits)
-        rest = self._parts(rows, off)
-        there, taken = design.pairs[sampled, None, None], design.taken[sampled, None, None]
-        parts = [rest[self.stratum == s] for s in sampled]
-        correction = ((there - taken) * [each.mean(axis=0) for each in parts]).sum(axis=0)
-        variances = there * (there - taken) / taken * [_spread(each) for each in parts]
-        variance = variances.sum(axis=0)
+        unseen, strata = self._unseen(rng)
+        predicted, off = np.zeros((*unseen.shape[:2], self.y.shape[2])), self.y.copy()
+        for half in (0, 1):
+            mine = (np.arange(len(off)) % 2 == half) & (self.stratum >= 0)
+            fit, score = self._fitted(np.flatnonzero(~mine))
+            off[mine] -= score(_flat(fit.guess[mine])).reshape(off[mine].shape)
+            for s in sampled:
+                out, here = np.flatnonzero(mine & (self.stratum == s)), strata == s
+                if len(out):
+                    made = fit.predicted(_flat(unseen[here]), out, score)
+                    predicted[here] += len(out) / self.taken[s] * made.reshape(-1, *off.shape[1:])
 
-        predicted, more = self._unseen(halves, sampled, rng)
-        values, total, kept = values + predicted, variance + more, _kept(correction, variance)
-        if not shrink:
-            values += correction
-        else:
-            values += kept * correction
-            # the error of a correction that is shrunk is between this share of it and all
-            middle, error = values.mean(axis=0), (1.0 + kept) / 2.0 * total
-            values = middle + _kept(values - middle, error) * (values - middle)
-        return values, np.sqrt(total), satterthwaite(variances, design.taken[sampled])
+        parts = self._parts(self.rows, off)
+        others = [_others(parts[self.stratum == s], there[s]) for s in sampled]
+        correction, variances = (np.array(each) for each in zip(*others, strict=True))
+        correction, variance = correction.sum(axis=0), variances.sum(axis=0)
+        summed, more = self._summed(unseen, strata, predicted)
+        kept = _kept(correction, variance) if shrink else 1.0
+        values += summed + kept * correction
+        if shrink:  # the error of a correction that is shrunk is between most of it and all
+            around = values - values.mean(axis=0)
+            values += (_kept(around, (2.0 + kept) / 3.0 * (variance + more)) - 1.0) * around
+        return values, np.sqrt(variance + more), satterthwaite(variances, self.taken[sampled])
 
-    def _half(self, side: int, rng: np.random.Generator) -> _Half:
-        """Return what predicts a half, which pairs are in it, and its folds' shares in the strata.
-
-        Pairs of a stratum are in random order: every other one makes a half.
-        """
-        turn = np.arange(len(self.stratum)) - np.searchsorted(self.stratum, self.stratum)
-        mine = (turn % 2 == side) & (self.stratum >= 0)
-        order = rng.permutation(len(mine))
-        others = order[~mine[order]][: LEARNED_ROWS // 2]
-        fold = np.where(mine, turn // 2 % FOLDS, -1)
-        fold[order[FITTED_ROWS // 2 :]] = FOLDS
-        shares = np.zeros((len(self.design.taken), FOLDS + 1))
-        np.add.at(shares, (self.stratum[mine], fold[mine]), 1.0)
-        known = 2 * np.sort(others).repeat(2) + np.tile([0, 1], len(others))
-        rows, fold = _both(self.sides), fold.repeat(2)
-        models = [(part, model) for part, model in self._learned(known) if np.any(part)]
-        fits = [(part, _Fit(*model, rows, fold)) for part, model in models]
-        return fits, mine, shares / self.design.taken[:, None]
-
-    def _learned(self, known: Places) -> list[tuple[Any, Model]]:
-        """Learn from some rows what to fit, utilities and outputs behind them, and their shares."""
-        rows = _both(self.sides)
-        plain: Model = self.start.learned(rows[known], self.y[known]), self.y, np.asarray
+    def _fitted(self, others: Ints) -> tuple[_Fit, Score]:
+        """Return a fit to all pairs by a kernel of these, and what makes utilities of numbers."""
+        known, y = others[: LEARNED_ROWS // 2], self.y
+        rows, mine = _flat(self.rows[known]), _flat(y[known])
         if self.behind is None:
-            return [(1.0, plain)]
-        outputs, score = self.behind
-        unit = _largest(outputs)
-        middle, spread = (outputs / unit)[known].mean(axis=0), (outputs / unit)[known].std(axis=0)
-        spread[spread == 0] = 1.0
-        centred = (outputs / unit - middle) / spread
-        axes = np.linalg.svd(centred[known], full_matrices=False)[2][:COMPONENTS]
-        components, basis = centred @ axes.T, axes * spread
-        kernel = self.start.learned(rows[known], components[known, :LEADING])
-        lifted: Model = kernel, components, lambda z: score((z @ basis + middle) * unit)
-        fold = np.arange(len(known)) // 2 % FOLDS
+            return _Fit(self.start.learned(rows, mine), self.rows, y), np.asarray
+        components, made = self.behind
+        numbers, q = np.concatenate([y, components], axis=2), y.shape[2]
+        kernel = self.start.learned(rows, _flat(numbers[known])[:, : q + LEADING])
+        fit = _Fit(kernel, self.rows, numbers)
 
-        one, two = (
-            _Fit(kernel, numbers[known], score, rows[known], fold).guess
-            for kernel, numbers, score in (plain, lifted)
-        )
-        square = ((two - one) ** 2).sum(axis=0)
-        share = ((self.y[known] - one) * (two - one)).sum(axis=0) / np.where(square > 0, square, 1)
-        share = np.clip(share, 0.0, 1.0).round(1)  # so few rows tell no more
-        return [(1.0 - share, plain), (share, lifted)]
+        def more(numbers: Floats) -> Floats:
+            return made(numbers[:, q:]) - numbers[:, :q]
 
-    def _parts(self, rows: Rows, numbers: Floats) -> Floats:
+        guess = _flat(fit.guess[known])
+        change = more(guess)
+        square = (change**2).sum(axis=0)
+        share = ((mine - guess[:, :q]) * change).sum(axis=0) / np.where(square > 0, square, 1.0)
+        share = np.clip(share, 0.0, 1.0)  # utilities are predicted by this much from outputs
+        return fit, lambda numbers: numbers[:, :q] + share * more(numbers)
+
+    def _parts(self, rows: Bools, numbers: Floats) -> Floats:
         """Return ``[K, n, q]``: what each pair of coalitions adds to each value."""
-        both = coefficients(rows, self.weights)[:, :, None] * numbers[:, None, :]
-        return np.asarray(both[0::2] + both[1::2])
+        return np.einsum("kci,kcq->kiq", coefficients(rows, self.weights), numbers)
 
-    def _unseen(
-        self, halves: list[_Half], sampled: Places, rng: np.random.Generator
-    ) -> tuple[Floats, Floats]:
-        """Return the predicted part of the values over pairs not drawn, and its variance.
-
-        Of very many pairs some stand for all; what is additive is summed in closed form.
-        """
-        n = self.sides.shape[1]
-        large = PairedDesign.for_budget(n, PREDICTED, self.weights)
+    def _unseen(self, rng: np.random.Generator) -> tuple[Bools, Ints]:
+        """Return pairs ``[C, 2, n]`` not drawn, and their strata: all, or a sample of very many."""
+        n = self.rows.shape[2]
         # as many more as may be drawn already, so that a pair is left in each stratum
-        more = np.minimum(large.pairs, large.taken + self.design.taken).astype(np.int64)
-        sides, strata = replace(large, taken=more).draw(rng)
-        seen = {side.tobytes() for side in self.sides}
-        fresh = np.array([side.tobytes() not in seen for side in sides]) & np.isin(strata, sampled)
-        rows, strata = _both(sides[fresh]), strata[fresh]
-        predicted = np.sum(
-            [
-                part * fit.mean(rows, shares[strata.repeat(2)])
-                for fits, _, shares in halves
-                for part, fit in fits
-            ],
-            axis=0,
-        )
-        slopes, values = self._additive(rows, predicted, sampled)
-        mine = _both(self.sides[np.isin(self.stratum, sampled)])
-        values -= coefficients(mine, self.weights).T @ _features(mine) @ slopes
-        parts, variance = self._parts(rows, predicted - _features(rows) @ slopes), 0.0 * values
-        for s in sampled:
-            some, left = parts[strata == s], self.design.pairs[s] - self.design.taken[s]
-            values += left * some.mean(axis=0)
-            spread = some.var(axis=0) * len(some) / max(len(some) - 1, 1)
-            variance += left * (left - len(some)) / len(some) * spread
+        large = allocation(n, PREDICTED, self.weights) + self.taken
+        rows, strata = drawn(n, np.minimum(pairs_there(n), large).astype(np.int64), rng)
+        seen = {side.tobytes() for side in self.rows[:, 0]}
+        fresh = np.array([side.tobytes() not in seen for side in rows[:, 0]])
+        return rows[fresh], strata[fresh]
+
+    def _summed(self, rows: Bools, strata: Ints, predicted: Floats) -> tuple[Floats, Floats]:
+        """Return the predicted part of the values over all pairs not drawn, and its variance.
+
+        What is additive in it, by members, their mean and the size, is summed in closed form.
+        """
+        n, features = rows.shape[2], _features(rows)
+        flat = _flat(features)
+        slopes = np.linalg.lstsq(flat.T @ flat, flat.T @ _flat(predicted), 1e-9)[0]
+        member, mean, size = np.split(slopes, [n, 2 * n])
+        often = self.weights * [float(comb(n - 1, s)) for s in range(n)]  # is each size joined
+        values = member + often[0] * mean + often @ np.diff(size, axis=0, prepend=0.0, append=0.0)
+        others = (mean.sum(axis=0) - mean) / (n - 1)
+        values += (often[1:] / np.arange(2, n + 1)).sum() * (mean - others)
+        values -= self._parts(self.rows, _features(self.rows) @ slopes).sum(axis=0)
+        parts, variance = self._parts(rows, predicted - features @ slopes), 0.0 * values
+        for s in np.unique(strata):
+            here = parts[strata == s]
+            rest, spread = _others(here, pairs_there(n)[s] - self.taken[s])
+            values += here.sum(axis=0) + rest
+            variance += spread
         return values, variance
 
-    def _additive(self, rows: Rows, numbers: Floats, sampled: Places) -> tuple[Floats, Floats]:
-        """Return the game nearest to numbers that is additive in each size, and its values."""
-        n, features, weights = rows.shape[1], _features(rows), self.weights
-        slopes = np.linalg.lstsq(features.T @ features, features.T @ numbers, rcond=1e-9)[0]
-        values = np.zeros((n, numbers.shape[1]))
-        for s in np.unique([sampled + 1, n - 1 - sampled]):
-            mean, member = slopes[2 * n + s - 1], slopes[:n] + slopes[n : 2 * n] / s
-            others = (member.sum(axis=0) - member) / (n - 1)
-            with_i, without = mean + member + (s - 1) * others, mean + s * others
-            values += comb(n - 1, s - 1) * weights[s - 1] * with_i
-            values -= comb(n - 1, s) * weights[s] * without
-        return slopes, values
 
-
-def _features(rows: Rows) -> Floats:
+def _features(rows: Bools) -> Floats:
     """Return what a game is additive in: members, members by size, and the size."""
-    size = rows.sum(axis=1, keepdims=True)
-    return np.concatenate([rows, rows / size, size == np.arange(1, rows.shape[1])], axis=1)
+    size = rows.sum(axis=-1, keepdims=True)
+    sizes = size == np.arange(1, rows.shape[-1])
+    return np.concatenate([rows, rows / np.maximum(size, 1), sizes], axis=-1)
 
 
-def _spread(parts: Floats) -> Floats:
-    """Return variances over pairs ``[K, n, q]``; the clients' mean one counts as six pairs more."""
+def _others(parts: Floats, there: float) -> tuple[Floats, Floats]:
+    """Estimate the sum over a stratum's other pairs by parts ``[K, n, q]`` of some; its variance.
+
+    The clients' mean variance counts as six pairs more.
+    """
+    count, free = len(parts), max(len(parts) - 1, 1)
     squares = ((parts - parts.mean(axis=0)) ** 2).sum(axis=0)
-    pooled = squares.mean(axis=0) / (len(parts) - 1)
-    return np.asarray((squares + BORROWED * pooled) / (len(parts) - 1 + BORROWED))
+    spread = (squares + BORROWED / free * squares.mean(axis=0)) / (free + BORROWED)
+    left = there - count
+    return left * parts.mean(axis=0), there * left / count * spread
 
 
 def _kept(estimate: Floats, variance: Floats) -> Floats:
