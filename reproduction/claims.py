@@ -1,7 +1,7 @@
 """What the papers claim: the files of a paper's folder become one list of claims.
 
 ``claims.yaml`` has the claims block by block, ``printed/<table>.csv`` the tables as printed, and
-``reproduction/rules.csv`` the margins.  Every cell of a table is a claim, and so are orderings of
+``reproduction/margins.csv`` the margins.  Every cell of a table is a claim, and so are orderings of
 its rows, marks of significance, and what the text says in words.
 """
 
@@ -178,8 +178,8 @@ def _marked(claim: Claim, late: Mapping[str, str]) -> Claim:
 
 @cache
 def rules() -> dict[tuple[str, str], dict[str, str]]:
-    """Read ``rules.csv``: by paper and name the margin, its reason, the level and the seeds."""
-    with open(Path(__file__).with_name("rules.csv"), encoding="utf-8", newline="") as file:
+    """Read ``margins.csv``: by paper and name the margin, its reason, the level and the seeds."""
+    with open(Path(__file__).with_name("margins.csv"), encoding="utf-8", newline="") as file:
         return {(row["paper"], row["rule"]): row for row in csv.DictReader(file)}
 
 

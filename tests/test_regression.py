@@ -102,6 +102,10 @@ def some_kernel(seed=1):
     return replace(Kernel.start(SMALL), logs=logs)
 
 
+def between(kernel, rows, others):
+    return kernel.between(kernel.views(rows), kernel.views(others))
+
+
 def test_the_kernel_is_that_of_its_definition():
     rows, kernel = np.random.default_rng(1).random((12, 5)) < 0.5, some_kernel()
     lambdas, mus = np.exp(kernel.logs[4:].reshape(2, -1))
@@ -111,7 +115,7 @@ def test_the_kernel_is_that_of_its_definition():
         u, w = (x * SMALL / ((x * SMALL).sum() or 1.0) for x in (a, b))
         alike = 4.0 + 0.7 / (1.0 + (lambdas * (u - w) ** 2).sum())
         expected = np.exp(-lag / 3.0) * (alike + 0.6 / (1.0 + (mus * (a - b) ** 2).sum()))
-        found = kernel.between(rows[[i]], rows[[j]])[0, 0]
+        found = between(kernel, rows[[i]], rows[[j]])[0, 0]
         assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
@@ -119,7 +123,7 @@ def test_the_kernel_knows_its_likelihood_and_slope():
     rng = np.random.default_rng(1)
     rows, y, kernel = rng.random((12, 5)) < 0.5, rng.normal(size=(12, 2)), some_kernel()
     height, slope = kernel.likelihood(rows, y)
-    matrix = kernel.between(rows, rows) + 0.02 * np.eye(12)
+    matrix = between(kernel, rows, rows) + 0.02 * np.eye(12)
     fit = np.log(np.einsum("bq,bc,cq->q", y, np.linalg.inv(matrix), y) / 12).sum()
     assert height == pytest.approx(-6.0 * fit - np.linalg.slogdet(matrix)[1])
     for k, step in enumerate(1e-5 * np.eye(len(slope))):
@@ -156,12 +160,12 @@ def test_what_is_left_out_is_that_of_the_plain_loop(fitted, monkeypatch):
     for k in range(16):
         kept = (np.arange(16) < fitted // 2) & (np.arange(16) != k)
         some = rows[kept].reshape(-1, n)
-        noisy = kernel.between(some, some) + np.exp(kernel.logs[0]) * np.eye(len(some))
+        noisy = between(kernel, some, some) + np.exp(kernel.logs[0]) * np.eye(len(some))
         weights = np.linalg.solve(noisy, numbers[kept].reshape(-1, 3))
-        made = kernel.between(rows.reshape(-1, n), some) @ weights
+        made = between(kernel, rows.reshape(-1, n), some) @ weights
         np.testing.assert_allclose(fit.guess[k], made[2 * k : 2 * k + 2], atol=1e-9)
         mean = mean + np.isin(k, out) * made / len(out)
-    found = fit.predicted(rows.reshape(-1, n), out, np.asarray)
+    found = fit.without(out, rows.reshape(-1, n))
     np.testing.assert_allclose(found, mean, atol=1e-9)
 
 
@@ -182,8 +186,8 @@ def by_hand(game, weights, budget, seed):
     for p, s in list(enumerate(stratum))[1:]:
         others = np.setdiff1d(known, pairs[p])
         noise = np.exp(kernel.logs[0]) * np.eye(len(others))
-        noisy = kernel.between(rows[others], rows[others]) + noise
-        guess = kernel.between(rows, rows[others]) @ np.linalg.solve(noisy, v[others])
+        noisy = between(kernel, rows[others], rows[others]) + noise
+        guess = between(kernel, rows, rows[others]) @ np.linalg.solve(noisy, v[others])
         unseen = np.setdiff1d(np.flatnonzero(np.minimum(size, n - size) == s + 1), known)
         total = a[unseen].T @ guess[unseen]
         total = total + (pairs_there(n)[s] - taken[s]) * a[pairs[p]].T @ (v - guess)[pairs[p]]

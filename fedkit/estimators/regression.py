@@ -40,7 +40,7 @@ LEARNED_ROWS = 300  # utilities by which a kernel is learned at most
 FITTED_ROWS = 4096  # and to which it is fitted
 STEPS = 25  # of the learning
 SIZE = 4.0  # variance of the mean utility, in units of the utilities': hardly shrunk
-ALIKE = 0.5  # spread of the logs of clients' rates about their common level
+ALIKE = 0.3  # spread of the logs of clients' rates about their common level
 BORROWED = 6  # pairs as which the clients' mean variance counts
 COMPONENTS = 100  # of the outputs behind a utility
 LEADING = 8  # of them are what a kernel is learned by
@@ -308,11 +308,10 @@ class Kernel:
         """Return averaging weights and members, ``[2, B, n]``."""
         return np.stack([averaging_weights(rows, self.shares), rows])
 
-    def parts(self, rows: Bools, others: Bools) -> tuple[Floats, Floats]:
-        """Return `near` ``[A, B]``, and the terms of both views ``[2, A, B]``."""
-        one, two = (np.log(np.maximum(each.sum(axis=1), 0.5)) for each in (rows, others))
+    def parts(self, u: Floats, w: Floats) -> tuple[Floats, Floats]:
+        """Return `near` ``[A, B]`` of two sets by their views, and both terms ``[2, A, B]``."""
+        one, two = (np.log(np.maximum(view[1].sum(axis=1), 0.5)) for view in (u, w))
         near = np.exp(-np.abs(one[:, None] - two) / np.exp(self.logs[1]))
-        u, w = self.views(rows), self.views(others)
         rates = np.exp(self.logs[4:]).reshape(2, -1, 1)
         apart = (-2.0 * u * rates.transpose(0, 2, 1)) @ w.transpose(0, 2, 1)
         apart += u**2 @ rates
@@ -320,10 +319,14 @@ class Kernel:
         np.maximum(apart, 0.0, out=apart)  # what rounding makes of two that are alike
         return near, np.exp(self.logs[2:4, None, None]) / (1.0 + apart)
 
-    def between(self, rows: Bools, others: Bools) -> Floats:
-        """Return the covariances ``[A, B]`` between two sets of coalitions."""
-        near, terms = self.parts(rows, others)
-        return np.asarray(near * (SIZE + terms[0] + terms[1]))
+    def between(self, u: Floats, w: Floats) -> Floats:
+        """Return the covariances ``[A, B]`` between two sets of coalitions, by their views."""
+        found = np.empty((u.shape[1], w.shape[1]))
+        count = found.size // BLOCK + 1
+        for block in np.array_split(np.arange(len(found)), count):
+            near, terms = self.parts(u[:, block], w)
+            found[block] = near * (SIZE + terms[0] + terms[1])
+        return found
 
     def inverse(self, covariance: Floats) -> tuple[Floats, float]:
         """Return the inverse of covariances and noise, and the log of their determinant."""
@@ -338,7 +341,8 @@ class Kernel:
 
         The variance of each output is not assumed, but profiled out.
         """
-        near, terms = self.parts(rows, rows)
+        view = self.views(rows)
+        near, terms = self.parts(view, view)
         covariance = near * (SIZE + terms[0] + terms[1])
         precision, height = self.inverse(covariance)
         count, outputs = y.shape
@@ -350,7 +354,6 @@ class Kernel:
         reach = -np.vdot(pull * covariance, np.log(near))
         pulls = pull * near * terms
         fall = pulls * terms / np.exp(self.logs[2:4, None, None])  # 1 / (1 + D) falls by its square
-        view = self.views(rows)
         rates = (view * (fall @ view)).sum(axis=1) - (fall.sum(axis=1)[:, None] @ view**2)[:, 0]
         rates *= 2.0 * np.exp(self.logs[4:]).reshape(2, -1)
         slopes = [noise, reach, *pulls.sum(axis=(1, 2)), *rates.ravel()]
@@ -383,27 +386,23 @@ class _Fit:
 
     def __init__(self, kernel: Kernel, rows: Bools, numbers: Floats) -> None:
         many = FITTED_ROWS // 2
-        self.kernel, self.rows = kernel, _flat(rows[:many])
-        self.precision, _ = kernel.inverse(kernel.between(self.rows, self.rows))
+        self.kernel, self.view = kernel, kernel.views(_flat(rows[:many]))
+        self.precision, _ = kernel.inverse(kernel.between(self.view, self.view))
         self.weights = self.precision @ _flat(numbers[:many])
-        at = np.arange(len(self.rows)).reshape(-1, 2)
+        at = np.arange(len(self.weights)).reshape(-1, 2)
         blocks = self.precision[at[:, :, None], at[:, None, :]]
         self.off = np.linalg.solve(blocks, self.weights.reshape(len(at), 2, -1))
-        rest = kernel.between(_flat(rows[many:]), self.rows) @ self.weights
+        rest = kernel.between(kernel.views(_flat(rows[many:])), self.view) @ self.weights
         self.guess = np.concatenate(
             [numbers[:many] - self.off, rest.reshape(-1, *numbers.shape[1:])]
         )
 
-    def predicted(self, rows: Bools, pairs: Ints, score: Score) -> Floats:
-        """Return ``[C, q]``: the score of numbers predicted without these pairs, one at a time.
-
-        That is, of the mean of the predictions.
-        """
+    def without(self, pairs: Ints, rows: Bools) -> Floats:
+        """Return the mean of the numbers ``[C, m]`` that are predicted without one of the pairs."""
         fitted = pairs[pairs < len(self.off)]
         here = (2 * fitted[:, None] + [0, 1]).ravel()
         weights = self.weights - self.precision[:, here] @ _flat(self.off[fitted]) / len(pairs)
-        blocks = np.array_split(rows, len(rows) * len(self.rows) // BLOCK + 1)
-        return np.concatenate([score(self.kernel.between(b, self.rows) @ weights) for b in blocks])
+        return np.asarray(self.kernel.between(self.kernel.views(rows), self.view) @ weights)
 
 
 def _components(outputs: Floats) -> tuple[Floats, Score]:
@@ -448,7 +447,7 @@ class _Sample:
             for s in sampled:
                 out, here = np.flatnonzero(mine & (self.stratum == s)), strata == s
                 if len(out):
-                    made = fit.predicted(_flat(unseen[here]), out, score)
+                    made = score(fit.without(out, _flat(unseen[here])))
                     predicted[here] += len(out) / self.taken[s] * made.reshape(-1, *off.shape[1:])
 
         parts = self._parts(self.rows, off)

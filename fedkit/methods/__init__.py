@@ -16,8 +16,8 @@ __all__, __getattr__ = lazy(
         "fedms": "Accumulate CoresetWeights FedMS MaverickGTG MaverickMR MaverickTMR "
         "MaverickValues ScoreSelection class_difficulty class_scores",
         "fedowen": "EpsilonGreedy FedOwen OwenSampling OwenTwins Softmax",
-        "fedtsv": "ContributionWeights FedTSV TrajectoryValues gram_matrix reference_updates "
-        "trajectory_game",
+        "fedtsv": "ContributionWeights FedTSV TrajectoryValues reference_updates trajectory_game",
+        "gram": "gram_matrix",
         "one_round": "value",
     },
 )

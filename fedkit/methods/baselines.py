@@ -23,7 +23,7 @@ from fedkit.games.exact import shapley
 from fedkit.games.game import Game
 from fedkit.games.valuation import Valuation
 from fedkit.methods.fedms import sample_by_score
-from fedkit.methods.fedtsv import check_inner_products, gram_matrix
+from fedkit.methods.gram import check_inner_products, gram_matrix
 
 
 def _check_clients(*clients: int) -> None:

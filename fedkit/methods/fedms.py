@@ -171,7 +171,10 @@ def distance(a: Floats, b: Floats) -> Floats:
 
 
 class CoresetAccumulator(MeanAccumulator):
-    """Values of the classes, and the coreset: the best non-empty coalition so far (line 24)."""
+    """Values of the classes, and the coreset: the best non-empty coalition so far (line 24).
+
+    Whether a round keeps it is decided by :class:`Accumulate` (section 5.1).
+    """
 
     def __init__(self, temperature: float) -> None:
         super().__init__()
@@ -299,8 +302,8 @@ class MaverickValues:
 class CoresetWeights:
     """FedAvg's average of all participants, or of the coreset alone; round 0 keeps the model."""
 
-    #: "all" is line 16 of Algorithm 2; "coreset" is what section 4.2 describes; the coreset, or
-    #: nobody where section 5.1's rule discards it
+    #: "all" is line 16 of Algorithm 2, "coreset" what section 4.2 describes: the coreset's members,
+    #: or nobody where :class:`Accumulate` discards it (section 5.1)
     aggregate: Literal["coreset", "all"] = "coreset"
 
     def __post_init__(self) -> None:

@@ -1,7 +1,8 @@
 """FedTSV (Trajectory Shapley Value): clients valued by where their updates lead.
 
 In every round the server takes SGD steps on its validation data (Eq. 10).  A coalition is worth
-more, the closer the mean of its updates (Eq. 9) comes to that (Eq. 11); inner products are enough.
+more, the closer the mean of its updates (Eq. 9) comes to that (Eq. 11); inner products are enough
+(:mod:`fedkit.methods.gram`).
 Values are added up over the rounds (Eq. 12), and weigh the updates (Eq. 13, Algorithm 2).
 """
 
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from fedkit.checks import Floats, choice, numbers, real
+from fedkit.checks import Floats, choice, real
 from fedkit.estimators import Estimator, estimate_many
 from fedkit.federated.policies import Estimated, UniformSelection, positive_shares
 from fedkit.federated.rounds import ClientTable, Round, Select, Strategy, Value, keep_total
@@ -25,46 +26,10 @@ from fedkit.games.exact import shapley
 from fedkit.games.game import Game
 from fedkit.games.valuation import Valuation
 from fedkit.learning.training import train_clients
+from fedkit.methods.gram import check_inner_products, gram_matrix
 
 Utility = Literal["exponential", "rational", "gaussian", "angular"]
 UTILITIES: tuple[Utility, ...] = get_args(Utility)
-
-#: columns that are converted to double precision at a time
-_CHUNK = 1 << 20
-
-
-def gram_matrix(vectors: Tensor) -> Floats:
-    """Inner products of some long vectors, summed in double precision.
-
-    Parameters
-    ----------
-    vectors : Tensor
-        ``[m, P]``.
-
-    Returns
-    -------
-    float64[m, m]
-    """
-    if not isinstance(vectors, Tensor) or vectors.dim() != 2:
-        raise ValueError(f"vectors have shape {np.shape(vectors)}; expected a tensor [m, P]")
-    total = torch.zeros(len(vectors), len(vectors), dtype=torch.float64, device=vectors.device)
-    for part in vectors.split(_CHUNK, dim=1):
-        wide = part.double()
-        total += wide @ wide.T
-    return np.asarray(total.cpu().numpy(), dtype=np.float64)
-
-
-def check_inner_products(gram: npt.ArrayLike, fewest: int) -> Floats:
-    """Return the matrix, or refuse what cannot hold inner products of `fewest` vectors or more."""
-    gram = numbers("gram", gram)
-    if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or len(gram) < fewest:
-        raise ValueError(f"gram has shape {gram.shape}; expected (m, m) with m >= {fewest}")
-    if not np.isfinite(gram).all():
-        raise ValueError("gram is not finite: an update or the reference is not; leave such out")
-    rounding = 1e-6 * float(np.abs(gram).max())
-    if np.abs(gram - gram.T).max() > rounding or np.linalg.eigvalsh(gram)[0] < -rounding:
-        raise ValueError("gram is no matrix of inner products; gram_matrix makes one")
-    return gram
 
 
 def reference_updates(rounds: Sequence[Round]) -> Tensor:

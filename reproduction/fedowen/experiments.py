@@ -190,12 +190,15 @@ def sweep(profile: str, methods: Sequence[str], name: str, values: Sequence[Any]
 
 
 def table1(profile: str) -> list[Setting]:
-    """Every method where the rarest class has a hundredth of the most frequent one's images."""
+    """Every method where the rarest class has a hundredth of the most frequent one's images.
+
+    In the federation of blocks; the printed table is judged in that of :func:`declared`.
+    """
     return grid(profile, METHODS, 0.01)
 
 
 def table2(profile: str) -> list[Setting]:
-    """Every method where the rarest class has a twentieth of the most frequent one's images."""
+    """Every method where the rarest class has a twentieth, else as :func:`table1`."""
     return grid(profile, METHODS, 0.05)
 
 

@@ -11,7 +11,8 @@ import torch
 
 from fedkit.games.exact import shapley
 from fedkit.methods.baselines import cosine_game
-from fedkit.methods.fedtsv import gram_matrix, trajectory_game
+from fedkit.methods.fedtsv import trajectory_game
+from fedkit.methods.gram import gram_matrix
 from fedkit.plots import Picture
 from reproduction import figures as plots
 from reproduction import overviews

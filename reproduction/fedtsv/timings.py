@@ -18,7 +18,8 @@ import torch
 from fedkit.estimators import PermutationSampling, estimate
 from fedkit.games.exact import shapley
 from fedkit.games.game import Game
-from fedkit.methods.fedtsv import gram_matrix, trajectory_game
+from fedkit.methods.fedtsv import trajectory_game
+from fedkit.methods.gram import gram_matrix
 from reproduction.common import Setting, each_seed
 from reproduction.records import Cell
 
