@@ -70,7 +70,7 @@ def measured(clients: int, method: str, seed: int) -> dict[str, float]:
         "MiB": (after - before) / 1024,
         "error, %": 100 * np.sqrt(np.mean((found.values - truth) ** 2)) / truth.mean(),
         "intervals that hold, %": 100 * np.mean((low <= truth) & (truth <= high))
-        if np.isfinite(found.standard_errors).any()
+        if np.isfinite(low).any()
         else np.nan,
     }
 
