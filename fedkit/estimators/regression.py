@@ -47,7 +47,7 @@ LEADING = 8  # of them are what a kernel is learned by
 BLOCK = 2**17  # entries of a kernel at once: what a core's cache holds
 
 #: start, prior spread, least and most of the logs of a kernel's noise, reach, a, b, lambda and mu;
-#: b and mu are never so small that a game that jumps is taken for a smooth one
+#: those of b and mu are narrow, lest few coalitions of a game that jumps be taken for a smooth one
 PRIORS = np.array([
     [-5.8, 3.0, -12.0, 0.0],
     [1.6, 1.0, -1.0, 8.0],
@@ -296,13 +296,11 @@ class Kernel:
 
     shares: Floats
     logs: Floats  # of the noise, the reach of `near`, a, b, n rates lambda and n rates mu
-    priors: Floats  # [4 + 2 n, 4], as PRIORS
 
     @classmethod
     def start(cls, shares: Floats) -> Kernel:
         """Return the kernel in which all clients have the same rates."""
-        priors = PRIORS.repeat([1, 1, 1, 1, len(shares), len(shares)], axis=0)
-        return cls(shares, priors[:, 0], priors)
+        return cls(shares, _priors(len(shares))[0])
 
     def views(self, rows: Bools) -> Floats:
         """Return averaging weights and members, ``[2, B, n]``."""
@@ -361,7 +359,7 @@ class Kernel:
 
     def learned(self, rows: Bools, y: Floats) -> Kernel:
         """Return the kernel that suits utilities ``[B, m]``, by likelihood and priors on logs."""
-        first, spread, least, most = self.priors.T
+        first, spread, least, most = _priors(len(self.shares))
         spread = np.append(spread[:4], spread[4:] * len(self.shares) ** 0.5)  # of a kind's level
 
         def loss(logs: Floats) -> tuple[float, Floats]:
@@ -375,6 +373,11 @@ class Kernel:
         bounds = np.stack([least, most], axis=1)
         found = minimize(loss, self.logs, jac=True, bounds=bounds, options={"maxiter": STEPS})
         return replace(self, logs=found.x)
+
+
+def _priors(n: int) -> Floats:
+    """Return the columns of ``PRIORS``, ``[4, 4 + 2 n]``, with a rate of each kind per client."""
+    return PRIORS.repeat([1, 1, 1, 1, n, n], axis=0).T
 
 
 class _Fit:
@@ -412,8 +415,8 @@ def _components(outputs: Floats) -> tuple[Floats, Score]:
     middle, spread = some.mean(axis=0), some.std(axis=0)
     spread[spread == 0] = 1.0
     axes = np.linalg.svd((some - middle) / spread, full_matrices=False)[2][:COMPONENTS]
-    basis = axes * spread
-    return (outputs / unit - middle) / spread @ axes.T, lambda z: (z @ basis + middle) * unit
+    basis, origin = axes * (spread * unit), middle * unit
+    return (outputs / unit - middle) / spread @ axes.T, lambda z: z @ basis + origin
 
 
 # --- the estimate -----------------------------------------------------------------------------
@@ -506,7 +509,7 @@ class _Sample:
         flat = _flat(features)
         slopes = np.linalg.lstsq(flat.T @ flat, flat.T @ _flat(predicted), 1e-9)[0]
         member, mean, size = np.split(slopes, [n, 2 * n])
-        often = self.weights * [float(comb(n - 1, s)) for s in range(n)]  # is each size joined
+        often = self.weights * [float(comb(n - 1, s)) for s in range(n)]  # by size that is joined
         values = member + often[0] * mean + often @ np.diff(size, axis=0, prepend=0.0, append=0.0)
         others = (mean.sum(axis=0) - mean) / (n - 1)
         values += (often[1:] / np.arange(2, n + 1)).sum() * (mean - others)
